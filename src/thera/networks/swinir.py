@@ -1,0 +1,236 @@
+"""Pro: a SwinIR body as hypernetwork, attention in 8×8 windows that shift by half from layer to layer.
+
+Its width of 180 and its head size of 30 suit no matrix unit: rows of 360 bytes break the 16-byte
+alignment that fast kernels need. `aligned = True` computes with 192 and 32 instead, the surplus
+channels held at zero by zero weights. The function is the same; on a GPU it is several times faster.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from thera.networks.attention import window_attention
+from thera.networks.backbones import conv3
+from thera.networks.spec import WINDOW
+
+WIDTH, HEADS, HEAD = 180, 6, 30
+ALIGNED_WIDTH, ALIGNED_HEAD, ALIGNED_HIDDEN = 192, 32, 384
+GROUPS = (7, 6)  # Swin layers in each residual group
+SHIFT = WINDOW // 2
+DROP_PATH = 0.1  # stochastic depth of the last layer; the first has none
+
+
+def fit(t: Tensor, *shape: int) -> Tensor:
+    """Zero-pad t at the end of each axis to `shape`."""
+    if t.shape == shape:
+        return t
+    return F.pad(t, [p for n, m in zip(reversed(t.shape), reversed(shape), strict=True) for p in (0, m - n)])
+
+
+def relative_position_index() -> Tensor:
+    """64×64: which row of the 15²-row bias table each pair of pixels of a window uses."""
+    at = torch.stack(torch.meshgrid(torch.arange(WINDOW), torch.arange(WINDOW), indexing="ij")).flatten(1)
+    dy, dx = at[:, :, None] - at[:, None, :] + WINDOW - 1
+    return dy * (2 * WINDOW - 1) + dx
+
+
+def to_windows(x: Tensor) -> Tensor:
+    """N×H×W×d → N×(windows)×64×d."""
+    N, H, W, d = x.shape
+    x = x.reshape(N, H // WINDOW, WINDOW, W // WINDOW, WINDOW, d).permute(0, 1, 3, 2, 4, 5)
+    return x.reshape(N, (H // WINDOW) * (W // WINDOW), WINDOW * WINDOW, d)
+
+
+def from_windows(x: Tensor, H: int, W: int) -> Tensor:
+    N, _, _, d = x.shape
+    x = x.reshape(N, H // WINDOW, W // WINDOW, WINDOW, WINDOW, d).permute(0, 1, 3, 2, 4, 5)
+    return x.reshape(N, H, W, d)
+
+
+def shift_mask(H: int, W: int, device: torch.device) -> Tensor:
+    """(windows)×64×64: -100 between pixels that the cyclic shift brought together from opposite borders."""
+
+    def region(n: int) -> Tensor:
+        at = torch.arange(n, device=device)
+        return (at >= n - WINDOW).int() + (at >= n - SHIFT).int()
+
+    regions = 3 * region(H)[:, None] + region(W)[None, :]
+    r = to_windows(regions[None, :, :, None])[0, :, :, 0]
+    return (r[:, :, None] != r[:, None, :]).float() * -100.0
+
+
+class LayerNorm(nn.LayerNorm):
+    """LayerNorm over the true channels of a tensor that may carry zero channels behind them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, m = WIDTH, x.shape[-1]
+        if n == m:
+            return super().forward(x)
+        x = x.float()
+        mean = x.sum(-1, keepdim=True) / n
+        centred = x - mean
+        var = ((centred * centred).sum(-1, keepdim=True) - (m - n) * mean * mean) / n
+        return centred * torch.rsqrt(var + self.eps) * fit(self.weight, m) + fit(self.bias, m)
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention within each window, with a learnt bias for every relative position."""
+
+    index: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.proj = nn.Linear(WIDTH, WIDTH)
+        self.bias_table = nn.Parameter(torch.zeros((2 * WINDOW - 1) ** 2, HEADS))
+        nn.init.trunc_normal_(self.bias_table, std=0.02)
+        self.register_buffer("index", relative_position_index(), persistent=False)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """x: N×(windows)×64×d; mask: (windows)×64×64."""
+        N, windows, area, width = x.shape
+        head = HEAD if width == WIDTH else ALIGNED_HEAD
+        weight = self.qkv.weight.view(3, HEADS, -1, self.qkv.in_features)
+        weight = fit(weight, 3, HEADS, head, width).reshape(-1, width)
+        bias = fit(self.qkv.bias.view(3, HEADS, -1), 3, HEADS, head).flatten()
+        qkv = F.linear(x, weight, bias).view(N, windows, area, 3, HEADS, head)
+        position = self.bias_table[self.index].permute(2, 0, 1)  # 6×64×64
+        y = window_attention(qkv, position, mask, HEAD**-0.5)  # N×(windows)×64×(6·head)
+        out = fit(self.proj.weight.view(-1, HEADS, self.proj.in_features // HEADS), width, HEADS, head)
+        return F.linear(y, out.reshape(width, -1), fit(self.proj.bias, width))
+
+    def align(self) -> None:
+        """Replace the parameters by padded ones, so that nothing is padded at run time."""
+        d, h = ALIGNED_WIDTH, ALIGNED_HEAD
+        self.qkv = _linear(
+            fit(self.qkv.weight.view(3, HEADS, HEAD, WIDTH), 3, HEADS, h, d).reshape(-1, d),
+            fit(self.qkv.bias.view(3, HEADS, HEAD), 3, HEADS, h).flatten(),
+        )
+        self.proj = _linear(
+            fit(self.proj.weight.view(WIDTH, HEADS, HEAD), d, HEADS, h).reshape(d, -1), fit(self.proj.bias, d)
+        )
+
+
+def _linear(weight: Tensor, bias: Tensor) -> nn.Linear:
+    layer = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
+    layer.weight = nn.Parameter(weight.detach().contiguous())
+    layer.bias = nn.Parameter(bias.detach().contiguous())
+    return layer
+
+
+class SwinLayer(nn.Module):
+    """x + attention(norm x), then x + mlp(norm x), on N×H×W×d."""
+
+    def __init__(self, shift: int, drop: float) -> None:
+        super().__init__()
+        self.shift, self.drop = shift, drop
+        self.norm1 = LayerNorm(WIDTH)
+        self.attention = Attention()
+        self.norm2 = LayerNorm(WIDTH)
+        self.expand = nn.Linear(WIDTH, 2 * WIDTH)
+        self.project = nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        _, H, W, width = x.shape
+        y = self.norm1(x)
+        if self.shift:
+            y = torch.roll(y, (-self.shift, -self.shift), (1, 2))
+        y = from_windows(self.attention(to_windows(y), mask if self.shift else None), H, W)
+        if self.shift:
+            y = torch.roll(y, (self.shift, self.shift), (1, 2))
+        x = x + self._thin(y)
+        hidden = 2 * WIDTH if width == WIDTH else ALIGNED_HIDDEN
+        y = F.linear(self.norm2(x), fit(self.expand.weight, hidden, width), fit(self.expand.bias, hidden))
+        y = F.gelu(y, approximate="tanh")
+        y = F.linear(y, fit(self.project.weight, width, hidden), fit(self.project.bias, width))
+        return x + self._thin(y)
+
+    def _thin(self, y: Tensor) -> Tensor:
+        """Stochastic depth: in training, drop the branch for some of the samples."""
+        if not (self.training and self.drop):
+            return y
+        keep = 1 - self.drop
+        kept = torch.rand(y.shape[0], 1, 1, 1, device=y.device) < keep
+        return y * (kept / keep).to(y.dtype)
+
+    def align(self) -> None:
+        d, h = ALIGNED_WIDTH, ALIGNED_HIDDEN
+        self.attention.align()
+        self.expand = _linear(fit(self.expand.weight, h, d), fit(self.expand.bias, h))
+        self.project = _linear(fit(self.project.weight, d, h), fit(self.project.bias, d))
+
+
+class Group(nn.Module):
+    """Swin layers, a convolution, and a skip around both."""
+
+    def __init__(self, drops: list[float]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(SwinLayer(SHIFT * (i % 2), drop) for i, drop in enumerate(drops))
+        self.conv = conv3(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        y = x
+        for layer in self.layers:
+            y = layer(y, mask)
+        return x + convolve(self.conv, y, y.shape[-1])
+
+
+def convolve(conv: nn.Conv2d, x: Tensor, width: int) -> Tensor:
+    """3×3 convolution on N×H×W×d, to `width` channels."""
+    weight = fit(conv.weight, width, x.shape[-1], 3, 3)
+    return F.conv2d(x.permute(0, 3, 1, 2), weight, fit(conv.bias, width), padding=1).permute(0, 2, 3, 1)  # type: ignore[arg-type]
+
+
+class SwinIR(nn.Module):
+    """N×64×H×W → N×64×H×W; with the last layer and the bank 4.63 M parameters."""
+
+    width_out = 64
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aligned = False
+        drops = torch.linspace(0, DROP_PATH, sum(GROUPS)).tolist()
+        self.conv_in = conv3(64, WIDTH)
+        self.norm_in = LayerNorm(WIDTH)
+        self.groups = nn.ModuleList(
+            Group(drops[sum(GROUPS[:i]) : sum(GROUPS[: i + 1])]) for i in range(len(GROUPS))
+        )
+        self.norm_out = LayerNorm(WIDTH)
+        self.conv_body = conv3(WIDTH, WIDTH)
+        self.conv_out = conv3(WIDTH, 64)
+        for m in self.modules():
+            if isinstance(m, nn.Linear):
+                nn.init.trunc_normal_(m.weight, std=0.02)
+                nn.init.zeros_(m.bias)
+
+    def forward(self, features: Tensor) -> Tensor:
+        H, W = features.shape[2:]
+        width = ALIGNED_WIDTH if self.aligned else WIDTH
+        rows, columns = reflected(H, features.device), reflected(W, features.device)
+        x = features.permute(0, 2, 3, 1)[:, rows][:, :, columns]
+        f = convolve(self.conv_in, x, width)
+        mask = shift_mask(x.shape[1], x.shape[2], x.device)
+        y = self.norm_in(f)
+        for group in self.groups:
+            y = group(y, mask)
+        y = f + convolve(self.conv_body, self.norm_out(y), width)
+        y = F.leaky_relu(convolve(self.conv_out, y, 64), 0.01)
+        return y[:, :H, :W].permute(0, 3, 1, 2)
+
+    def align(self) -> None:
+        """Turn to aligned widths for good (inference): padded once, not at every call."""
+        self.aligned = True
+        for group in self.groups:
+            for layer in group.layers:
+                layer.align()
+
+
+def reflected(n: int, device: torch.device) -> Tensor:
+    """Indices 0 … n-1 and on by reflection to the next multiple of the window, as arithmetic on `arange`
+    so that an exported graph takes any n from 1 up."""
+    at = torch.arange((n + WINDOW - 1) // WINDOW * WINDOW, device=device)
+    period = max(2 * (n - 1), 1)
+    at = at % period
+    return torch.minimum(at, period - at)

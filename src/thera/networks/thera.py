@@ -1,0 +1,84 @@
+"""The whole network: backbone, hypernetwork, the last layer, the frequency bank and κ."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from thera.networks.backbones import EDSR, RDN
+from thera.networks.convnext import ConvNeXt
+from thera.networks.spec import KAPPA, MEAN, STD, Spec
+from thera.networks.swinir import SwinIR
+
+BANK_RADIUS = {"air": 6 * math.pi, "plus": 8 * math.pi, "pro": 8 * math.pi}
+
+
+class Air(nn.Identity):
+    """No hypernetwork at all: the last layer reads the backbone."""
+
+    width_out = 64
+
+
+class Thera(nn.Module):
+    """From an image to the parameters of its heat fields.
+
+    >>> network = Thera(Spec("edsr", "air"))
+    >>> network.features(torch.rand(1, 3, 12, 17)).shape
+    torch.Size([1, 64, 12, 17])
+    """
+
+    mean: Tensor
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__()
+        self.spec = spec
+        c = spec.components
+        self.backbone = {"edsr": EDSR, "rdn": RDN}[spec.backbone]()
+        self.hypernetwork = {"air": Air, "plus": ConvNeXt, "pro": SwinIR}[spec.variant]()
+        self.head = nn.Linear(self.hypernetwork.width_out, (6 if spec.predicted_components else 4) * c)
+        self.components = nn.Parameter(torch.empty(2, 0 if spec.predicted_components else c))
+        self.kappa = nn.Parameter(torch.tensor(KAPPA))
+        self.register_buffer("mean", torch.tensor(MEAN).view(1, 3, 1, 1), persistent=False)
+        self.reset_fields()
+
+    def reset_fields(self) -> None:
+        """Start the fields at the image itself: amplitudes near zero, so that no random texture has to be
+        unlearnt; phases uniform; p(|w|) ∝ |w| up to a radius that the training scales can still see."""
+        c = self.spec.components
+        radius = BANK_RADIUS[self.spec.variant] * torch.rand(c).sqrt()
+        angle = 2 * math.pi * torch.rand(c)
+        bank = torch.stack([radius * angle.cos(), radius * angle.sin()])
+        with torch.no_grad():
+            nn.init.normal_(self.head.weight, std=0.01)
+            self.head.weight[: 3 * c] *= 0.1
+            self.head.bias[: 3 * c] = 0
+            self.head.bias[3 * c : 4 * c].uniform_(-math.pi, math.pi)
+            if self.spec.predicted_components:
+                self.head.bias[4 * c :] = bank.flatten()
+            else:
+                self.components.copy_(bank)
+
+    def features(self, image: Tensor) -> Tensor:
+        """N×3×H×W in [0, 1] → N×C×H×W, what the last layer reads."""
+        return self.hypernetwork(self.backbone((image - self.mean) / STD))
+
+    forward = features
+
+    def published_bias(self) -> Tensor:
+        """3: what the published code adds to every output beyond the input pixel (0 for models made here)."""
+        return self.mean.flatten() * float(self.spec.published)
+
+    def folded_head(self) -> tuple[Tensor, Tensor]:
+        """The last layer as C×4c and 4c, with the output's factor of ½ folded into the amplitudes."""
+        c = self.spec.components
+        weight, bias = self.head.weight.detach().clone(), self.head.bias.detach().clone()
+        weight[: 3 * c] *= STD
+        bias[: 3 * c] *= STD
+        return weight.T.contiguous(), bias
+
+    def parameters_by_part(self) -> dict[str, int]:
+        parts = {"backbone": self.backbone, "hypernetwork": self.hypernetwork, "last layer": self.head}
+        counts = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
+        return counts | {"components": self.components.numel(), "kappa": 1}
