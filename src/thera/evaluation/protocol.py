@@ -1,0 +1,142 @@
+"""The published protocol: from a photograph to a pair of images, from an output to its scores.
+
+The target is cropped so that the scale divides it, the low-resolution image is its bicubic reduction rounded
+to 8 bits, the output is clipped to [0, 1] but not rounded, and a border is cut before it is compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thera.errors import InvalidInput
+from thera.evaluation import metrics
+from thera.evaluation.resize import Border, downscale
+
+METRICS: dict[str, tuple[Callable[[NDArray, NDArray], float], int]] = {
+    # name: (function, pixels cut from each side beyond the scale)
+    "psnr_rgb": (metrics.psnr_rgb, 6),
+    "psnr_y": (metrics.psnr_y, 0),
+    "psnr_y8": (metrics.psnr_y8, 0),
+    "ssim": (metrics.ssim, 6),
+    "gmsd": (metrics.gmsd, 6),
+}
+
+# (input H×W×3 float32 in [0, 1], output size (H', W')) -> H'×W'×3
+Upscaler = Callable[[NDArray[np.float32], tuple[int, int]], NDArray[np.floating]]
+
+
+class Pair(NamedTuple):
+    """A low-resolution image and what it should become, both H×W×3 of 8 bits."""
+
+    source: NDArray[np.uint8]
+    target: NDArray[np.uint8]
+
+
+def unit(image: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """8-bit values as float32 in [0, 1].
+
+    >>> unit(np.array([0, 51, 255], np.uint8))
+    array([0. , 0.2, 1. ], dtype=float32)
+    """
+    return np.divide(image, 255, dtype=np.float32)
+
+
+def check_scale(scale: float) -> float:
+    """The scale itself, when it can be evaluated at.
+
+    >>> check_scale(2.5)
+    2.5
+    """
+    if not (math.isfinite(scale) and scale >= 1):
+        raise InvalidInput(f"A scale to evaluate at must be a number of 1 or more, not {scale}.")
+    return scale
+
+
+def reduced_length(n: int, scale: float) -> tuple[int, int]:
+    """Pixels of the low-resolution axis, and of the target axis left after cropping.
+
+    >>> reduced_length(341, 3), reduced_length(341, 2.5)
+    ((113, 339), (136, 340))
+    """
+    low = math.floor(n / scale + 1e-9)
+    return low, round(low * scale)
+
+
+def degrade(image: NDArray[np.uint8], scale: float, border: Border = "mirror") -> Pair:
+    """The pair that the published protocol makes of an 8-bit H×W×3 image.
+
+    >>> pair = degrade(np.zeros((50, 41, 3), np.uint8), 4)
+    >>> pair.source.shape, pair.target.shape
+    ((12, 10, 3), (48, 40, 3))
+    """
+    check_scale(scale)
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        raise InvalidInput(f"Expected an 8-bit H×W×3 image, got {image.dtype} of shape {image.shape}.")
+    (height, crop_h), (width, crop_w) = (reduced_length(n, scale) for n in image.shape[:2])
+    if min(height, width) < 1:
+        raise InvalidInput(
+            f"An image of {image.shape[1]}×{image.shape[0]} pixels is too small for ×{scale:g}: "
+            "leave the image or the scale out."
+        )
+    target = image[:crop_h, :crop_w]
+    return Pair(downscale(target, (height, width), border), target)
+
+
+def cut(image: NDArray, pixels: int) -> NDArray:
+    """`image` without `pixels` rows and columns on every side.
+
+    >>> cut(np.zeros((9, 8, 3)), 3).shape
+    (3, 2, 3)
+    """
+    if min(image.shape[:2]) <= 2 * pixels:
+        raise InvalidInput(
+            f"Cutting the protocol's border of {pixels} pixels leaves nothing of an image of "
+            f"{image.shape[1]}×{image.shape[0]}: use larger images or a smaller scale."
+        )
+    return image[pixels : image.shape[0] - pixels, pixels : image.shape[1] - pixels]
+
+
+def score(
+    output: NDArray[np.floating], target: NDArray[np.uint8], scale: float, metric: str = "psnr_rgb"
+) -> float:
+    """One metric of an unclipped output in [0, 1] against its 8-bit target, border cut as published.
+
+    >>> target = np.full((40, 40, 3), 100, np.uint8)
+    >>> round(score(target / 255 + 0.1, target, 2), 4)
+    20.0
+    """
+    function, extra = METRICS[metric]
+    pixels = math.ceil(scale) + extra
+    clipped = np.clip(output, 0, 1)
+    return function(cut(clipped, pixels), cut(unit(target), pixels))
+
+
+def evaluate(
+    upscale: Upscaler,
+    images: Iterable[NDArray[np.uint8]],
+    scales: Iterable[float] = (2, 3, 4),
+    metric: str = "psnr_y",
+) -> dict[float, float]:
+    """The mean of `metric` over `images` for each scale: what a training run watches.
+
+    >>> from thera.evaluation.resize import resize
+    >>> picture = (np.indices((48, 48)).sum(0)[..., None] * np.array([1, 2, 2])).astype(np.uint8)
+    >>> evaluate(lambda image, size: resize(image, size), [picture], [2])[2] > 40
+    True
+    """
+    scales = [check_scale(scale) for scale in scales]
+    scores: dict[float, list[float]] = {scale: [] for scale in scales}
+    for image in images:
+        for scale in scales:
+            source, target = degrade(image, scale)
+            height, width = target.shape[:2]
+            output = upscale(unit(source), (height, width))
+            scores[scale].append(score(output, target, scale, metric))
+    if not scores or not all(scores.values()):
+        raise InvalidInput("Evaluation needs at least one image and one scale.")
+    return {scale: float(np.mean(values)) for scale, values in scores.items()}

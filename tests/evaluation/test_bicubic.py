@@ -1,0 +1,103 @@
+"""The bicubic that makes every low-resolution image, against values found without it."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from thera.errors import InvalidInput
+from thera.evaluation.resize import cubic, downscale, imresize, resize, taps, to_uint8, weight_matrix
+
+
+def test_kernel_is_keys_cubic_with_a_minus_one_half():
+    # The four weights of an interpolation half-way between pixels, known for a = -1/2.
+    np.testing.assert_allclose(cubic(np.array([1.5, 0.5, -0.5, -1.5])), [-0.0625, 0.5625, 0.5625, -0.0625])
+
+
+def test_halving_uses_the_weights_of_matlab():
+    # cubic((i + 0.5) / 2) / 2 worked out by hand, in 256ths: 111, 29, -9, -3 on each side.
+    index, weight = taps(16, 8)
+    inside = weight[4] * 256
+    np.testing.assert_allclose(inside, [-3, -9, 29, 111, 111, 29, -9, -3], atol=1e-12)
+    assert index[4].tolist() == list(range(5, 13))
+
+
+def test_doubling_uses_the_weights_of_matlab():
+    # Output pixel 3 of 8 lies at input 1.25: cubic(1.25, 0.25, 0.75, 1.75) in 128ths.
+    index, weight = taps(4, 8)
+    used = weight[3] != 0
+    assert index[3][used].tolist() == [0, 1, 2, 3]
+    np.testing.assert_allclose(weight[3][used] * 128, [-9, 111, 29, -3], atol=1e-12)
+
+
+def test_border_mirrors_with_the_edge_pixel_repeated():
+    matrix = weight_matrix(8, 4)
+    # Pixel 0 of the output at 0.5: weights for inputs -3…4, of which -1, -2, -3 fold onto 0, 1, 2.
+    expected = np.array([111 + 29, 111 - 9, 29 - 3, -9, -3, 0, 0, 0]) / 256
+    np.testing.assert_allclose(matrix[0], expected, atol=1e-12)
+
+
+def test_an_impulse_through_a_threefold_reduction_has_the_published_weights():
+    # Antialiased by 3: weights cubic(d/3)/3 at distance d; output 2 sits exactly on input 7.
+    out = resize(np.eye(15)[:, [7]], (5, 1))[:, 0]
+    np.testing.assert_allclose(out, [0.0, 0.0, 1 / 3, 0.0, 0.0], atol=1e-12)
+    out = resize(np.eye(15)[:, [6]], (5, 1))[:, 0]
+    third = 1.5 / 27 - 2.5 / 9 + 1  # the kernel at 1/3
+    two_thirds = 12 / 27 - 10 / 9 + 1  # and at 2/3
+    far = -0.5 * (4 / 3) ** 3 + 2.5 * (4 / 3) ** 2 - 4 * (4 / 3) + 2
+    np.testing.assert_allclose(out[1:3], [two_thirds / 3, third / 3], atol=1e-12)
+    np.testing.assert_allclose(out[3], far / 3, atol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", ["bicubic", "lanczos"])
+@pytest.mark.parametrize("size", [(24, 32), (31, 40), (144, 192), (100, 121)])
+def test_agrees_with_pillow_away_from_the_border(kernel, size, photograph):
+    image = photograph(72, 96)[..., 0].astype(np.float32)
+    filters = {"bicubic": Image.Resampling.BICUBIC, "lanczos": Image.Resampling.LANCZOS}
+    theirs = np.asarray(Image.fromarray(image, "F").resize(size[::-1], filters[kernel]))
+    ours = resize(image, size, kernel)
+    margin = [int(np.ceil(3 * max(1, out / n))) for out, n in zip(size, image.shape, strict=True)]
+    inner = np.s_[margin[0] : -margin[0], margin[1] : -margin[1]]
+    # Pillow keeps 32-bit floats between its two passes: 1e-3 of 255 grey levels.
+    np.testing.assert_allclose(ours[inner], theirs[inner], atol=1e-3)
+
+
+def test_renormalised_border_agrees_with_pillow_everywhere(photograph):
+    image = photograph(72, 96)[..., 1].astype(np.float32)
+    theirs = np.asarray(Image.fromarray(image, "F").resize((32, 24), Image.Resampling.BICUBIC))
+    np.testing.assert_allclose(resize(image, (24, 32), border="renormalise"), theirs, atol=1e-3)
+
+
+def test_nearest_repeats_pixels():
+    image = np.arange(6.0).reshape(2, 3)
+    np.testing.assert_array_equal(resize(image, (4, 6), "nearest"), np.repeat(np.repeat(image, 2, 0), 2, 1))
+
+
+def test_matrix_product_equals_the_tap_sum(photograph):
+    image = photograph(33, 40).astype(float)
+    product = np.einsum("ai,bj,ijc->abc", weight_matrix(33, 11), weight_matrix(40, 25), image)
+    np.testing.assert_allclose(product, resize(image, (11, 25)), atol=1e-10)
+
+
+def test_downscale_rounds_halves_up_and_clips():
+    assert to_uint8(np.array([0.49, 0.5, 1.5, 2.5, -4.0, 256.7])).tolist() == [0, 1, 2, 3, 0, 255]
+    step = np.zeros((8, 8, 3), np.uint8)
+    step[:, 4:] = 255  # overshoots on both sides of the edge
+    exact = resize(step, (4, 4))
+    assert exact.min() < 0
+    assert exact.max() > 255
+    np.testing.assert_array_equal(downscale(step, (4, 4)), np.floor(np.clip(exact, 0, 255) + 0.5))
+
+
+def test_imresize_by_scale_keeps_partial_pixels():
+    ramp = np.tile(np.arange(0, 70, 10, dtype=np.uint8), (7, 1))
+    out = imresize(ramp, 0.5)
+    assert out.shape == (4, 4)
+    # Centres at 0.5, 2.5, 4.5 and 6.5: the 256ths above times the mirrored ramp, worked out by hand, are
+    # 4.49, 25, 45.70 and 59.84.
+    assert out[0].tolist() == [4, 25, 46, 60]
+
+
+@pytest.mark.parametrize("scale", [0, -1, float("nan"), float("inf")])
+def test_a_scale_that_is_not_one_is_refused(scale):
+    with pytest.raises(InvalidInput, match="positive number"):
+        imresize(np.zeros((4, 4), np.uint8), scale)
