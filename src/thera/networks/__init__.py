@@ -1,6 +1,21 @@
 """The networks, in PyTorch: what turns an image into the parameters of its heat fields."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from thera.networks.spec import Spec
-from thera.networks.thera import Thera
+
+if TYPE_CHECKING:
+    from thera.networks.thera import Thera
 
 __all__ = ["Spec", "Thera"]
+
+
+def __getattr__(name: str) -> Any:
+    """PyTorch is imported with the first network, not with `Spec`, which every engine reads."""
+    if name == "Thera":
+        from thera.networks.thera import Thera
+
+        return Thera
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,11 +7,12 @@ import math
 import torch
 from torch import Tensor, nn
 
-from thera.networks.backbones import EDSR, RDN
-from thera.networks.convnext import ConvNeXt
+from thera.networks.backbones import EDSR, RDN, DenseBlock, ResidualBlock
+from thera.networks.convnext import Block, ConvNeXt
 from thera.networks.spec import KAPPA, MEAN, STD, Spec
-from thera.networks.swinir import SwinIR
+from thera.networks.swinir import SwinIR, SwinLayer
 
+BLOCKS = (ResidualBlock, DenseBlock, Block, SwinLayer)  # what repeats, and is worth compiling
 BANK_RADIUS = {"air": 6 * math.pi, "plus": 8 * math.pi, "pro": 8 * math.pi}
 
 
@@ -82,3 +83,9 @@ class Thera(nn.Module):
         parts = {"backbone": self.backbone, "hypernetwork": self.hypernetwork, "last layer": self.head}
         counts = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
         return counts | {"components": self.components.numel(), "kappa": 1}
+
+    def compile_blocks(self) -> None:
+        """Compile each kind of block once. Whole networks take far longer to compile and run no faster."""
+        for module in self.modules():
+            if isinstance(module, BLOCKS):
+                module.compile(dynamic=False)

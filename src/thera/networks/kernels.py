@@ -1,0 +1,260 @@
+"""Triton kernels for training on a GPU: the heat field, and attention inside windows.
+
+Both exist for one reason: memory traffic. The field of one step has 75 million sinusoids whose arguments,
+sines and products never leave the registers here, and the 64×64 attention matrices never leave the chip.
+The plain PyTorch forms beside which they are tested are `heat.heat_field` and `attention.window_attention`.
+"""
+
+# ruff: noqa: N803 - names in capitals are compile-time constants, as Triton writes them
+
+import math
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@triton.jit
+def _sincos(z):
+    """sin z and cos z after reduction to one turn: the hardware's sine is exact enough only there."""
+    z = z - 6.283185307179586 * tl.floor(z * 0.15915494309189535 + 0.5)
+    return tl.sin(z), tl.cos(z)
+
+
+@triton.jit
+def _heat_forward(amplitude, phase, w, kappa, x, t, value, slope, M, AREA, Q: tl.constexpr, C: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr):  # fmt: skip
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    q = tl.program_id(1)
+    ok = rows < M
+    at = rows.to(tl.int64)
+    x1 = tl.load(x + (at * Q + q) * 2, ok, 0.0)[:, None]
+    x2 = tl.load(x + (at * Q + q) * 2 + 1, ok, 0.0)[:, None]
+    kt = (tl.load(t + at // AREA, ok, 0.0) * tl.load(kappa))[:, None]
+    v0 = tl.zeros((BM, BK), tl.float32)
+    v1, v2, s00, s01, s10, s11, s20, s21 = v0, v0, v0, v0, v0, v0, v0, v0
+    for k0 in range(0, C, BK):
+        k = k0 + tl.arange(0, BK)
+        w1 = tl.load(w + k)[None, :]
+        w2 = tl.load(w + C + k)[None, :]
+        z = tl.load(phase + at[:, None] * C + k[None, :], ok[:, None], 0.0) + w1 * x1 + w2 * x2
+        sin, cos = _sincos(z)
+        sin = sin * tl.exp(-(w1 * w1 + w2 * w2) * kt)
+        a = amplitude + at[:, None] * (3 * C) + k[None, :]
+        a0 = tl.load(a, ok[:, None], 0.0).to(tl.float32)
+        a1 = tl.load(a + C, ok[:, None], 0.0).to(tl.float32)
+        a2 = tl.load(a + 2 * C, ok[:, None], 0.0).to(tl.float32)
+        v0 += a0 * sin
+        v1 += a1 * sin
+        v2 += a2 * sin
+        c1 = cos * w1
+        c2 = cos * w2
+        s00 += a0 * c1
+        s01 += a0 * c2
+        s10 += a1 * c1
+        s11 += a1 * c2
+        s20 += a2 * c1
+        s21 += a2 * c2
+    v = value + (at * Q + q) * 3
+    tl.store(v, tl.sum(v0, 1), ok)
+    tl.store(v + 1, tl.sum(v1, 1), ok)
+    tl.store(v + 2, tl.sum(v2, 1), ok)
+    s = slope + (at * Q + q) * 6
+    tl.store(s, tl.sum(s00, 1), ok)
+    tl.store(s + 1, tl.sum(s01, 1), ok)
+    tl.store(s + 2, tl.sum(s10, 1), ok)
+    tl.store(s + 3, tl.sum(s11, 1), ok)
+    tl.store(s + 4, tl.sum(s20, 1), ok)
+    tl.store(s + 5, tl.sum(s21, 1), ok)
+
+
+@triton.jit
+def _heat_backward(amplitude, phase, w, kappa, x, t, gv, gs, ga, gphase, gbank, M, AREA, Q: tl.constexpr, C: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, STEPS: tl.constexpr):  # fmt: skip
+    """Each program owns one chunk of components and every P-th block of rows: the bank's gradient stays in registers."""
+    k = tl.program_id(0) * BK + tl.arange(0, BK)
+    w1 = tl.load(w + k)[None, :]
+    w2 = tl.load(w + C + k)[None, :]
+    ww = w1 * w1 + w2 * w2
+    gw1 = tl.zeros((BM, BK), tl.float32)
+    gw2, gk = gw1, gw1
+    diffusivity = tl.load(kappa)
+    for step in range(STEPS):
+        rows = (step * tl.num_programs(1) + tl.program_id(1)) * BM + tl.arange(0, BM)
+        ok = rows < M
+        at = rows.to(tl.int64)
+        time = tl.load(t + at // AREA, ok, 0.0)[:, None]
+        decay = tl.exp(-ww * (time * diffusivity))
+        phi = tl.load(phase + at[:, None] * C + k[None, :], ok[:, None], 0.0)
+        a = at[:, None] * (3 * C) + k[None, :]
+        a0 = tl.load(amplitude + a, ok[:, None], 0.0).to(tl.float32)
+        a1 = tl.load(amplitude + a + C, ok[:, None], 0.0).to(tl.float32)
+        a2 = tl.load(amplitude + a + 2 * C, ok[:, None], 0.0).to(tl.float32)
+        ga0 = tl.zeros((BM, BK), tl.float32)
+        ga1, ga2, gz = ga0, ga0, ga0
+        for q in range(Q):
+            p = at * Q + q
+            x1 = tl.load(x + p * 2, ok, 0.0)[:, None]
+            x2 = tl.load(x + p * 2 + 1, ok, 0.0)[:, None]
+            g0 = tl.load(gv + p * 3, ok, 0.0)[:, None]
+            g1 = tl.load(gv + p * 3 + 1, ok, 0.0)[:, None]
+            g2 = tl.load(gv + p * 3 + 2, ok, 0.0)[:, None]
+            h00 = tl.load(gs + p * 6, ok, 0.0)[:, None]
+            h01 = tl.load(gs + p * 6 + 1, ok, 0.0)[:, None]
+            h10 = tl.load(gs + p * 6 + 2, ok, 0.0)[:, None]
+            h11 = tl.load(gs + p * 6 + 3, ok, 0.0)[:, None]
+            h20 = tl.load(gs + p * 6 + 4, ok, 0.0)[:, None]
+            h21 = tl.load(gs + p * 6 + 5, ok, 0.0)[:, None]
+            sin, cos = _sincos(phi + w1 * x1 + w2 * x2)
+            damped = sin * decay
+            ga0 += g0 * damped + (h00 * w1 + h01 * w2) * cos
+            ga1 += g1 * damped + (h10 * w1 + h11 * w2) * cos
+            ga2 += g2 * damped + (h20 * w1 + h21 * w2) * cos
+            along = g0 * a0 + g1 * a1 + g2 * a2  # Σ over channels of ∂L/∂Φ · a
+            b1 = h00 * a0 + h10 * a1 + h20 * a2
+            b2 = h01 * a0 + h11 * a1 + h21 * a2
+            dz = along * cos * decay - (b1 * w1 + b2 * w2) * sin
+            gz += dz
+            cooled = along * damped * time
+            gw1 += dz * x1 + b1 * cos - 2 * diffusivity * w1 * cooled
+            gw2 += dz * x2 + b2 * cos - 2 * diffusivity * w2 * cooled
+            gk -= ww * cooled
+        tl.store(gphase + at[:, None] * C + k[None, :], gz, ok[:, None])
+        tl.store(ga + a, ga0.to(ga.dtype.element_ty), ok[:, None])
+        tl.store(ga + a + C, ga1.to(ga.dtype.element_ty), ok[:, None])
+        tl.store(ga + a + 2 * C, ga2.to(ga.dtype.element_ty), ok[:, None])
+    out = gbank + tl.program_id(1) * (3 * C) + k
+    tl.store(out, tl.sum(gw1, 0))
+    tl.store(out + C, tl.sum(gw2, 0))
+    tl.store(out + 2 * C, tl.sum(gk, 0))
+
+
+class HeatField(torch.autograd.Function):
+    """Φ - I and ∇Φ(x, 0): amplitude N×H×W×3×c, phase N×H×W×c, w 2×c, κ, x N×H×W×q×2, t N."""
+
+    @staticmethod
+    def forward(ctx: Any, amplitude: Tensor, phase: Tensor, w: Tensor, kappa: Tensor, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:  # fmt: skip
+        N, H, W, q, _ = x.shape
+        c, M = phase.shape[-1], N * H * W
+        amplitude, phase, w, x, t = (a.contiguous() for a in (amplitude, phase, w, x, t))
+        value = torch.empty(N, H, W, q, 3, device=x.device)
+        slope = torch.empty(N, H, W, q, 3, 2, device=x.device)
+        BM, BK = 16, 32
+        _heat_forward[(triton.cdiv(M, BM), q)](
+            amplitude, phase, w, kappa, x, t, value, slope, M, H * W, Q=q, C=c, BM=BM, BK=BK, num_warps=4
+        )
+        ctx.save_for_backward(amplitude, phase, w, kappa, x, t)
+        return value, slope
+
+    @staticmethod
+    def backward(ctx: Any, gv: Tensor, gs: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        amplitude, phase, w, kappa, x, t = ctx.saved_tensors
+        N, H, W, q, _ = x.shape
+        c, M = phase.shape[-1], N * H * W
+        ga, gphase = torch.empty_like(amplitude), torch.empty_like(phase)
+        BM, BK = 16, 32
+        programs = max(1, min(triton.cdiv(M, BM), 132 * 16 * BK // c))
+        gbank = torch.empty(programs, 3, c, device=x.device)
+        _heat_backward[(c // BK, programs)](
+            amplitude, phase, w, kappa, x, t, gv.contiguous(), gs.contiguous(), ga, gphase, gbank,
+            M, H * W, Q=q, C=c, BM=BM, BK=BK, STEPS=triton.cdiv(triton.cdiv(M, BM), programs), num_warps=4,
+        )  # fmt: skip
+        gw1, gw2, gk = gbank.sum(0)
+        return ga, gphase, torch.stack([gw1, gw2]), gk.sum(), None, None
+
+
+@triton.jit
+def _logits(q, k, position, mask, h, window, WINDOWS, scale, MASKED: tl.constexpr, L: tl.constexpr):
+    i = tl.arange(0, L)
+    s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+    s += tl.load(position + h * L * L + i[:, None] * L + i[None, :])
+    if MASKED:
+        s += tl.load(mask + (window % WINDOWS) * L * L + i[:, None] * L + i[None, :])
+    s = tl.exp(s - tl.max(s, 1)[:, None])
+    return s / tl.sum(s, 1)[:, None]
+
+
+@triton.jit
+def _attention_forward(qkv, position, mask, out, WINDOWS, scale, MASKED: tl.constexpr, HEADS: tl.constexpr, L: tl.constexpr, D: tl.constexpr):  # fmt: skip
+    window, h = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    i, d = tl.arange(0, L), tl.arange(0, D)
+    at = qkv + (window * L + i[:, None]) * (3 * HEADS * D) + h * D + d[None, :]
+    q, k, v = tl.load(at), tl.load(at + HEADS * D), tl.load(at + 2 * HEADS * D)
+    p = _logits(q, k, position, mask, h, window, WINDOWS, scale, MASKED, L)
+    y = tl.dot(p.to(v.dtype), v, input_precision="ieee")
+    tl.store(out + (window * L + i[:, None]) * (HEADS * D) + h * D + d[None, :], y.to(v.dtype))
+
+
+@triton.jit
+def _attention_backward(qkv, position, mask, gy, gqkv, gposition, WINDOWS, scale, MASKED: tl.constexpr, HEADS: tl.constexpr, L: tl.constexpr, D: tl.constexpr, STEPS: tl.constexpr):  # fmt: skip
+    """Each program owns one head and every P-th window: the position bias's gradient stays in registers."""
+    h = tl.program_id(0)
+    i, d = tl.arange(0, L), tl.arange(0, D)
+    gp = tl.zeros((L, L), tl.float32)
+    for step in range(STEPS):
+        window = (step * tl.num_programs(1) + tl.program_id(1)).to(tl.int64)
+        at = (window * L + i[:, None]) * (3 * HEADS * D) + h * D + d[None, :]
+        q, k, v = tl.load(qkv + at), tl.load(qkv + at + HEADS * D), tl.load(qkv + at + 2 * HEADS * D)
+        g = tl.load(gy + (window * L + i[:, None]) * (HEADS * D) + h * D + d[None, :])
+        p = _logits(q, k, position, mask, h, window, WINDOWS, scale, MASKED, L)
+        gv = tl.dot(tl.trans(p.to(v.dtype)), g, input_precision="ieee")
+        dp = tl.dot(g, tl.trans(v), input_precision="ieee")
+        ds = p * (dp - tl.sum(p * dp, 1)[:, None])
+        gp += ds
+        short = ds.to(v.dtype)
+        gq = tl.dot(short, k, input_precision="ieee") * scale
+        gk = tl.dot(tl.trans(short), q, input_precision="ieee") * scale
+        tl.store(gqkv + at, gq.to(v.dtype))
+        tl.store(gqkv + at + HEADS * D, gk.to(v.dtype))
+        tl.store(gqkv + at + 2 * HEADS * D, gv.to(v.dtype))
+    out = gposition + (tl.program_id(1) * HEADS + h) * L * L
+    tl.store(out + i[:, None] * L + i[None, :], gp)
+
+
+@torch.library.custom_op("thera::window_attention", mutates_args=())
+def window_attention(qkv: Tensor, position: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """softmax(q kᵀ · scale + position + mask) v on qkv: N×(windows)×64×3×heads×head."""
+    N, windows, L, _, heads, D = qkv.shape
+    out = qkv.new_empty(N, windows, L, heads * D)
+    _attention_forward[(N * windows, heads)](
+        qkv.contiguous(), position.contiguous(), mask, out, windows, scale,
+        MASKED=mask is not None, HEADS=heads, L=L, D=D, num_warps=4,
+    )  # fmt: skip
+    return out
+
+
+@torch.library.custom_op("thera::window_attention_backward", mutates_args=())
+def window_attention_backward(gy: Tensor, qkv: Tensor, position: Tensor, mask: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:  # fmt: skip
+    N, windows, L, _, heads, D = qkv.shape
+    qkv = qkv.contiguous()
+    gqkv = torch.empty_like(qkv)
+    programs = math.gcd(N * windows, 288)  # a divisor: no program is left with half a turn
+    gposition = torch.empty(programs, heads, L, L, device=qkv.device)
+    _attention_backward[(heads, programs)](
+        qkv, position.contiguous(), mask, gy.contiguous(), gqkv, gposition, windows, scale,
+        MASKED=mask is not None, HEADS=heads, L=L, D=D, STEPS=N * windows // programs, num_warps=4,
+    )  # fmt: skip
+    return gqkv, gposition.sum(0)
+
+
+@window_attention.register_fake
+def _(qkv: Tensor, position: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    return qkv.new_empty(*qkv.shape[:3], qkv.shape[4] * qkv.shape[5])
+
+
+@window_attention_backward.register_fake
+def _(gy: Tensor, qkv: Tensor, position: Tensor, mask: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(qkv.contiguous()), position.new_empty(position.shape, dtype=torch.float32)
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    qkv, position, mask, ctx.scale = inputs
+    ctx.save_for_backward(qkv, position, mask)
+
+
+def _attention_gradient(ctx: Any, gy: Tensor) -> tuple[Tensor | None, ...]:
+    gqkv, gposition = window_attention_backward(gy, *ctx.saved_tensors, ctx.scale)
+    return gqkv, gposition, None, None
+
+
+window_attention.register_autograd(_attention_gradient, setup_context=_remember)

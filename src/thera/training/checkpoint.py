@@ -1,0 +1,50 @@
+"""The whole state of a run in one safetensors file: written whole or not at all, and resumed exactly."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from thera.errors import ModelError
+
+
+def save(path: str | Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+    """Write `path` through a temporary file beside it, so that a crash leaves the previous one whole."""
+    path = Path(path)
+    part = path.with_name(path.name + ".part")
+    flat = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
+    save_file(flat, str(part), metadata={"thera-run": json.dumps(about)})
+    os.replace(part, path)
+
+
+def load(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            about = (file.metadata() or {}).get("thera-run")
+            if about is None:
+                raise ModelError(f"{path} is not a training checkpoint: a run writes them as state.safetensors")
+            return {k: file.get_tensor(k) for k in file.keys()}, json.loads(about)  # noqa: SIM118
+    except (SafetensorError, OSError) as e:
+        raise ModelError(f"cannot read the checkpoint {path}: {e}") from None
+
+
+def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """An optimiser's state by flat names: "3.exp_avg" for the fourth parameter."""
+    state = optimiser.state_dict()["state"]
+    return {f"{i}.{k}": torch.as_tensor(v) for i, values in state.items() for k, v in values.items()}
+
+
+def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        i, key = name.split(".", 1)
+        state.setdefault(int(i), {})[key] = value
+    groups = optimiser.state_dict()["param_groups"]
+    optimiser.load_state_dict({"state": state, "param_groups": groups})

@@ -1,0 +1,118 @@
+"""What a training run is, in one small TOML file."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from thera.errors import InvalidInput
+from thera.networks.spec import KAPPA, Spec
+
+
+@dataclass(frozen=True)
+class Data:
+    """Scale r ~ U(scales) per sample; a (patch·r)² crop becomes a patch² input by antialiased bicubic."""
+
+    patch: int = 48
+    batch: int = 64
+    scales: tuple[float, float] = (1.2, 4.0)
+    targets: int = 1  # supervised pixels per input pixel, one drawn in each cell; the paper draws patch²
+    resized: tuple[float, ...] = ()  # further copies of every image at these sizes
+
+
+@dataclass(frozen=True)
+class Objective:
+    """L1 + tv · E|∇Φ(x, 0)|, both in the network's units (image / 0.5)."""
+
+    tv: float = 1e-4
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    """Adam with cosine decay to zero after a short warm-up."""
+
+    steps: int = 0  # 0: as many as `--minutes` allow
+    rate: float = 5e-4
+    betas: tuple[float, float] = (0.9, 0.99)
+    warmup: int = 500
+    clip: float = 10.0  # largest gradient norm; 0: none
+    kappa: float = KAPPA  # where κ starts: the paper's theory; it settles near 0.03
+    kappa_rate: float = 0.1  # of the rate; 0: κ stays fixed
+    ema: float = 0.999
+    precision: str = "bf16"  # of the networks on a GPU; the field is always float32
+
+
+@dataclass(frozen=True)
+class Config:
+    """A training run: which network, from which weights, on what, towards what, how.
+
+    >>> Config.parse({"network": {"variant": "plus"}, "data": {"batch": 16}}).network.name
+    'edsr-plus'
+    """
+
+    network: Spec = field(default_factory=Spec)
+    start: str = ""  # a shipped model or a file whose matching weights are the start
+    seed: int = 0
+    data: Data = field(default_factory=Data)
+    objective: Objective = field(default_factory=Objective)
+    optimiser: Optimiser = field(default_factory=Optimiser)
+
+    def __post_init__(self) -> None:
+        low, high = self.data.scales
+        _check(1 <= low <= high, "data.scales", self.data.scales, "two numbers from 1 up, the smaller first")
+        _check(self.data.patch >= 1, "data.patch", self.data.patch, "at least 1")
+        _check(self.data.batch >= 1, "data.batch", self.data.batch, "at least 1")
+        _check(self.data.targets >= 1, "data.targets", self.data.targets, "at least 1")
+        _check(all(0 < s <= 1 for s in self.data.resized), "data.resized", self.data.resized, "sizes in (0, 1]")
+        _check(self.optimiser.steps >= 0, "optimiser.steps", self.optimiser.steps, "0 or more")
+        _check(self.optimiser.rate > 0, "optimiser.rate", self.optimiser.rate, "above 0")
+        _check(0 <= self.optimiser.ema < 1, "optimiser.ema", self.optimiser.ema, "in [0, 1)")
+        known = ("bf16", "f32", "tf32")
+        _check(self.optimiser.precision in known, "optimiser.precision", self.optimiser.precision, f"one of {known}")
+
+    @classmethod
+    def parse(cls, values: dict[str, Any]) -> Config:
+        """From nested dictionaries; a key that no run has is an error, not a silent default."""
+        sections = {"network": Spec, "data": Data, "objective": Objective, "optimiser": Optimiser}
+        parsed: dict[str, Any] = {}
+        for key, value in values.items():
+            if key in sections:
+                parsed[key] = _section(sections[key], key, value)
+            elif key in ("start", "seed"):
+                parsed[key] = value
+            else:
+                raise InvalidInput(f"unknown key {key!r} in the configuration: expected {_names(cls)}")
+        return cls(**parsed)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Config:
+        try:
+            return cls.parse(tomllib.loads(Path(path).read_text("utf-8")))
+        except FileNotFoundError:
+            raise InvalidInput(f"no configuration at {path}: name a TOML file such as configs/edsr-air.toml") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+            raise InvalidInput(f"{path} is not a TOML file: {e}") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _section(kind: type, name: str, values: Any) -> Any:
+    if not isinstance(values, dict):
+        raise InvalidInput(f"[{name}] must be a table, but is {values!r}")
+    known = {f.name for f in fields(kind)}
+    for key in values:
+        if key not in known:
+            raise InvalidInput(f"unknown key {key!r} in [{name}]: expected {_names(kind)}")
+    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+
+
+def _names(kind: type) -> str:
+    return "one of " + ", ".join(f.name for f in fields(kind))
+
+
+def _check(holds: bool, key: str, value: Any, expected: str) -> None:
+    if not holds:
+        raise InvalidInput(f"{key} = {value!r} in the configuration: expected {expected}")

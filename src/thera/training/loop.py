@@ -1,0 +1,221 @@
+"""The training run: one step, captured once and replayed, and everything around it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from thera.errors import ModelError, TheraError
+from thera.networks import Thera
+from thera.training import checkpoint
+from thera.training.config import Config
+from thera.training.data import Sampler
+from thera.training.objective import objective
+
+STATE, WEIGHTS, LOG = "state.safetensors", "weights.safetensors", "log.jsonl"
+
+
+class Diverged(TheraError):
+    """The loss is no longer a number; the last good checkpoint is kept."""
+
+
+class Run:
+    """A training run on one device, or on one of several that share each batch.
+
+    The step draws its own batch, so on a GPU it is captured as one CUDA graph and replayed: the host only
+    sets the learning rate.
+    """
+
+    def __init__(self, config: Config, sampler: Sampler, network: Thera, total: int) -> None:
+        self.config, self.sampler, self.total = config, sampler, total
+        self.device = sampler.device
+        self.network = network.to(self.device)
+        if self.device.type == "cuda":
+            prepare(self.network, config.optimiser.precision)
+        self.average = copy.deepcopy(network).eval().requires_grad_(False)
+        self.done = 0
+        self.rate = torch.tensor(0.0, device=self.device)
+        self.loss = torch.zeros((), device=self.device)  # sum of the L1 since the last report
+        self.optimiser = self._optimiser()
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.world = dist.get_world_size() if dist.is_initialized() else 1
+        self.rank = dist.get_rank() if dist.is_initialized() else 0
+        if config.data.batch % self.world:
+            raise TheraError(f"a batch of {config.data.batch} does not divide among {self.world} processes")
+        self.model: nn.Module = Objective(self.network, config.objective.tv)
+        if self.world > 1:
+            self.model = nn.parallel.DistributedDataParallel(self.model)
+
+    def _optimiser(self) -> torch.optim.Adam:
+        o = self.config.optimiser
+        self.network.kappa.requires_grad_(o.kappa_rate > 0)
+        others = [p for name, p in self.network.named_parameters() if name != "kappa"]
+        groups: list[dict[str, Any]] = [{"params": others, "lr": self.rate}]
+        if o.kappa_rate:
+            self.kappa_rate = torch.tensor(0.0, device=self.device)
+            groups.append({"params": [self.network.kappa], "lr": self.kappa_rate})
+        cuda = self.device.type == "cuda"
+        return torch.optim.Adam(groups, lr=self.rate, betas=o.betas, fused=True, capturable=cuda)
+
+    def schedule(self, step: int) -> float:
+        """Linear warm-up, then cosine decay to zero at `total`."""
+        o = self.config.optimiser
+        warm = min(1.0, (step + 1) / max(o.warmup, 1))
+        return o.rate * warm * 0.5 * (1 + math.cos(math.pi * min(step / max(self.total, 1), 1.0)))
+
+    def step(self) -> None:
+        """One step: draw, descend, average."""
+        rate = self.schedule(self.done)
+        self.rate.fill_(rate)
+        if self.config.optimiser.kappa_rate:
+            self.kappa_rate.fill_(rate * self.config.optimiser.kappa_rate)
+        if self.device.type != "cuda":
+            self._step()
+        elif self.graph is None and self.done >= 3:  # after a few plain steps that allocate and compile
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self._step()
+            self.graph.replay()
+        elif self.graph is None:
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                self._step()
+            torch.cuda.current_stream().wait_stream(side)
+        else:
+            self.graph.replay()
+        self.done += 1
+
+    def _step(self) -> None:
+        o = self.config.optimiser
+        numbers = self.sampler.draw(self.config.data.batch)
+        share = self.config.data.batch // self.world
+        numbers = {k: u[self.rank * share : (self.rank + 1) * share] for k, u in numbers.items()}
+        with torch.no_grad():
+            batch = self.sampler.build(numbers)
+        short = o.precision == "bf16" and self.device.type == "cuda"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=short):
+            loss, l1 = self.model(batch)
+        loss.backward()
+        if o.clip:
+            nn.utils.clip_grad_norm_(self.network.parameters(), o.clip, foreach=True)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=False)
+        self.loss += l1
+        with torch.no_grad():
+            torch._foreach_lerp_(
+                list(self.average.parameters()), list(self.network.parameters()), 1 - o.ema
+            )
+
+    def follow(self) -> None:
+        """Start the average at the network itself: called once, before the first step."""
+        self.average.load_state_dict(self.network.state_dict())
+
+    def report(self) -> float:
+        """The mean L1 since the last report, in image units. Not a number means the run is lost."""
+        mean = self.loss.item() / max(self.done - self.reported, 1)
+        self.loss.zero_()
+        self.reported = self.done
+        if not math.isfinite(mean):
+            raise Diverged(f"the loss is {mean} at step {self.done}: the last good checkpoint is kept; lower the rate")
+        return mean
+
+    reported = 0
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        tensors = {f"network.{k}": v for k, v in self.network.state_dict().items()}
+        tensors |= {f"average.{k}": v for k, v in self.average.state_dict().items()}
+        tensors |= {f"optimiser.{k}": v for k, v in checkpoint.optimiser_tensors(self.optimiser).items()}
+        tensors["random.cpu"] = torch.get_rng_state()
+        if self.device.type == "cuda":
+            tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
+        about = {"config": self.config.to_dict(), "done": self.done, "total": self.total}
+        return tensors, about
+
+    def restore(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+        theirs, ours = about["config"]["network"], self.config.to_dict()["network"]
+        if theirs != ours:
+            raise ModelError(f"the checkpoint is of another network, {theirs}: this run trains {ours}")
+        part = {
+            prefix: {k.removeprefix(prefix + "."): v for k, v in tensors.items() if k.startswith(prefix + ".")}
+            for prefix in ("network", "average", "optimiser", "random")
+        }
+        self.network.load_state_dict(part["network"])
+        self.average.load_state_dict(part["average"])
+        if part["optimiser"]:
+            checkpoint.restore_optimiser(self.optimiser, part["optimiser"])
+            for group, rate in zip(self.optimiser.param_groups, (self.rate, getattr(self, "kappa_rate", None))):
+                group["lr"] = rate
+        torch.set_rng_state(part["random"]["cpu"])
+        if "cuda" in part["random"] and self.device.type == "cuda":
+            torch.cuda.set_rng_state(part["random"]["cuda"], self.device)
+        self.done, self.total = about["done"], about["total"]
+        self.reported = self.done
+
+
+class Objective(nn.Module):
+    """The objective as a module, so that gradients can be shared between processes."""
+
+    def __init__(self, network: Thera, tv: float) -> None:
+        super().__init__()
+        self.network, self.tv = network, tv
+
+    def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
+        return objective(self.network, batch, self.tv)
+
+
+def prepare(network: Thera, precision: str) -> None:
+    """Make the networks fast on a GPU: layouts, aligned widths, compiled blocks."""
+    torch.backends.cudnn.benchmark = True
+    torch.set_float32_matmul_precision("highest" if precision == "f32" else "high")
+    torch.backends.cudnn.allow_tf32 = precision != "f32"
+    network.to(memory_format=torch.channels_last)
+    if network.spec.variant == "pro":
+        network.hypernetwork.aligned = True
+    network.compile_blocks()
+
+
+def train(
+    run: Run,
+    folder: Path,
+    *,
+    until: float = math.inf,
+    every: int = 200,
+    save_every: float = 60.0,
+    validate: Callable[[Thera], dict[str, float]] | None = None,
+    show: Callable[[dict[str, Any]], None] = lambda _: None,
+) -> bool:
+    """Run to the end of the schedule, or until the clock reads `until`. Returns whether it ended.
+
+    Writes `log.jsonl` as it goes and `state.safetensors` every `save_every` seconds.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    began, first, saved = time.monotonic(), run.done, time.monotonic()
+    with (folder / LOG).open("a") as log:
+        while run.done < run.total and time.monotonic() < until:
+            for _ in range(min(every, run.total - run.done)):
+                run.step()
+            entry: dict[str, Any] = {"step": run.done, "of": run.total, "l1": run.report()}
+            seconds = time.monotonic() - began
+            entry["patches_per_second"] = round((run.done - first) * run.config.data.batch / seconds, 1)
+            entry["kappa"] = run.network.kappa.item()
+            entry["rate"] = run.schedule(run.done)
+            if time.monotonic() - saved > save_every or run.done >= run.total:
+                checkpoint.save(folder / STATE, *run.state())
+                saved = time.monotonic()
+                if validate is not None:
+                    entry |= validate(run.average)
+            log.write(json.dumps(entry) + "\n")
+            log.flush()
+            show(entry)
+    checkpoint.save(folder / STATE, *run.state())
+    return run.done >= run.total

@@ -1,0 +1,53 @@
+"""The paper's objective: L1 between field and image, and total variation of the field at t = 0."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from thera.networks import Thera
+from thera.networks.heat import heat_field, relu_field
+from thera.networks.spec import STD
+from thera.training.data import Batch
+
+
+def field_parameters(network: Thera, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Amplitudes (…×3×c), phases (…×c) and components (2×c, or …×2×c where predicted).
+
+    features: N×C×H×W. The phases are never computed in a short format: they are angles of several turns.
+    """
+    c = network.spec.components
+    f = features.permute(0, 2, 3, 1)
+    weight, bias = network.head.weight, network.head.bias
+    # stored as (c, 3); read as (3, c), so that the sum over the components runs along memory
+    w_amplitude = weight[: 3 * c].view(c, 3, -1).transpose(0, 1).reshape(3 * c, -1)
+    amplitude = torch.nn.functional.linear(f, w_amplitude, bias[: 3 * c].view(c, 3).T.flatten())
+    with torch.autocast(f.device.type, enabled=False):
+        angles = torch.nn.functional.linear(f.float(), weight[3 * c :], bias[3 * c :])
+    components = network.components
+    if network.spec.predicted_components:
+        components = angles[..., c:].unflatten(-1, (2, c))
+    return amplitude.unflatten(-1, (3, c)), angles[..., :c], components
+
+
+def field_values(network: Thera, features: Tensor, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+    """Φ - I and ∇Φ(x, 0) at q points in every cell. x: N×H×W×q×2, t: N. Returns …×q×3 and …×q×3×2."""
+    amplitude, phase, components = field_parameters(network, features)
+    if x.is_cuda and network.spec.renderable and components.shape[-1] % 32 == 0:
+        from thera.networks import kernels
+
+        return kernels.HeatField.apply(amplitude, phase, components, network.kappa, x, t)
+    amplitude, phase = amplitude.unsqueeze(3), phase.unsqueeze(3)  # the q points share their cell's parameters
+    if network.spec.predicted_components:
+        components = components.unsqueeze(3)
+    if network.spec.activation == "relu":
+        return relu_field(amplitude, phase, components, x)
+    return heat_field(amplitude, phase, components, network.kappa, x, t.view(-1, 1, 1, 1))
+
+
+def objective(network: Thera, batch: Batch, tv: float) -> tuple[Tensor, Tensor]:
+    """The loss to minimise, and its L1 part in image units."""
+    value, slope = field_values(network, network.features(batch.source), batch.x, batch.t)
+    pixel = batch.source.permute(0, 2, 3, 1).unsqueeze(3)
+    l1 = (value - (batch.target - pixel) / STD).abs().mean()
+    return (l1 + tv * slope.abs().mean() if tv else l1), l1.detach() * STD

@@ -1,0 +1,60 @@
+"""The Triton kernels against the plain PyTorch forms they replace. Run on a CUDA machine: pytest -m gpu."""
+
+import pytest
+import torch
+
+from thera.networks.attention import window_attention
+from thera.networks.heat import heat_field
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+def relative(a: torch.Tensor, b: torch.Tensor) -> float:
+    return ((a.double() - b.double()).norm() / b.double().norm()).item()
+
+
+@pytest.mark.parametrize("c", [32, 512])
+@pytest.mark.parametrize("q", [1, 3])
+def test_heat_field_kernel_equals_the_plain_form_and_its_gradients(c, q):
+    from thera.networks.kernels import HeatField
+
+    g = torch.Generator("cuda").manual_seed(c + q)
+    make = lambda *shape: torch.randn(*shape, device="cuda", generator=g)  # noqa: E731
+    inputs = (make(3, 7, 5, 3, c), 3 * make(3, 7, 5, c), 8 * make(2, c), torch.tensor(0.03, device="cuda"))
+    for tensor in inputs:
+        tensor.requires_grad_()
+    a, p, w, k = inputs
+    x = torch.rand(3, 7, 5, q, 2, device="cuda", generator=g) - 0.5
+    t = torch.rand(3, device="cuda", generator=g)
+    fused = HeatField.apply(a, p, w, k, x, t)
+    plain = heat_field(a.double()[:, :, :, None], p[:, :, :, None], w, k, x, t.view(-1, 1, 1, 1))
+    weights = [make(*v.shape) for v in fused]
+    for one, other in zip(fused, plain, strict=True):
+        assert relative(one, other) < 1e-5
+    ours = torch.autograd.grad([(v * s).sum() for v, s in zip(fused, weights, strict=True)], inputs)
+    theirs = torch.autograd.grad([(v * s).sum() for v, s in zip(plain, weights, strict=True)], inputs)
+    for one, other in zip(ours, theirs, strict=True):
+        assert relative(one, other) < 1e-4
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
+def test_window_attention_kernel_equals_the_plain_form_and_its_gradients(masked, dtype, tolerance):
+    from thera.networks import kernels
+
+    g = torch.Generator("cuda").manual_seed(1)
+    qkv = torch.randn(3, 4, 64, 3, 6, 32, device="cuda", generator=g).to(dtype).requires_grad_()
+    position = torch.randn(6, 64, 64, device="cuda", generator=g, requires_grad=True)
+    mask = (torch.rand(4, 64, 64, device="cuda", generator=g) < 0.3).float() * -100 if masked else None
+    fused = kernels.window_attention(qkv, position, mask, 0.2)
+    on_cpu = None if mask is None else mask.cpu()
+    plain = window_attention(qkv.double().cpu(), position.double().cpu(), on_cpu, 0.2)
+    weight = torch.randn(fused.shape, device="cuda", generator=g)
+    assert relative(fused.cpu(), plain) < tolerance
+    ours = torch.autograd.grad((fused * weight).sum(), (qkv, position))
+    theirs = torch.autograd.grad((plain * weight.cpu()).sum(), (qkv, position))
+    for one, other in zip(ours, theirs, strict=True):
+        assert relative(one.cpu(), other.cpu()) < tolerance
