@@ -1,0 +1,1 @@
+"""Image files with all they carry, and scaling them in bounded memory."""

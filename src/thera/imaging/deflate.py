@@ -1,0 +1,65 @@
+"""Compressing rows of pixels on all cores, in order, with a bounded number of them in flight."""
+
+import os
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+#: Raw bytes in one piece: large enough that starting afresh costs nothing, small enough to share out.
+PIECE = 2**20
+
+
+def in_order(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """`map`, on threads: at most two items a thread are taken before their results are."""
+    workers = min(8, os.cpu_count() or 1)
+    with ThreadPoolExecutor(workers, thread_name_prefix="deflate") as pool:
+        waiting: deque[Future[Result]] = deque()
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) > 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def deflate(data: bytes, wbits: int, last: bool = True) -> bytes:
+    """Differenced samples compressed by zlib; not `last` ends on a byte boundary and leaves the stream open.
+
+    What a predictor leaves of a photograph has short runs and no repeated phrases. Looking only for the runs
+    makes photographs smaller than the usual search does, ten times as fast; drawings repeat themselves, and
+    what compresses well is therefore searched in full.
+    """
+
+    def compressed(strategy: int) -> bytes:
+        stream = zlib.compressobj(6, zlib.DEFLATED, wbits, 9, strategy)
+        return stream.compress(data) + stream.flush(zlib.Z_FINISH if last else zlib.Z_FULL_FLUSH)
+
+    runs = compressed(zlib.Z_RLE)
+    if len(runs) > 0.3 * len(data):
+        return runs
+    return min(runs, compressed(zlib.Z_DEFAULT_STRATEGY), key=len)
+
+
+def regrouped(bands: Iterable[NDArray], rows: int) -> Iterator[NDArray]:
+    """The rows of `bands` in groups of exactly `rows`, the last perhaps shorter."""
+    held: list[NDArray] = []
+    count = 0
+    for band in bands:
+        while count + len(band) >= rows:
+            need = rows - count
+            held.append(band[:need])
+            yield held[0] if len(held) == 1 else np.concatenate(held)
+            held, count, band = [], 0, band[need:]
+        if len(band):
+            held.append(band)
+            count += len(band)
+    if held:
+        yield np.concatenate(held)

@@ -1,0 +1,94 @@
+"""The image formats Thera writes, and what each can hold."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from thera.errors import ImageFileError, InvalidInput
+
+#: What a format may carry beside the pixels.
+Carried = frozenset[str]
+EVERYTHING: Carried = frozenset({"icc", "exif", "xmp", "dpi"})
+
+
+@dataclass(frozen=True)
+class Format:
+    """One output format and its limits.
+
+    `depths` are NumPy kinds and sizes ("u1", "u2", "f4", …) the file can store, widest last.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    depths: tuple[str, ...] = ("u1",)
+    alpha: bool = True
+    cmyk: bool = False
+    lossy: bool = False
+    max_side: int = 2**31 - 1
+    max_bytes: int | None = None
+    max_pixels: int | None = None
+    carries: Carried = EVERYTHING
+    streams: bool = False
+
+    @property
+    def suffix(self) -> str:
+        return self.suffixes[0]
+
+
+FORMATS = {
+    form.name: form
+    for form in (
+        Format("png", (".png",), ("u1", "u2"), streams=True),
+        Format("jpeg", (".jpg", ".jpeg", ".jfif"), alpha=False, cmyk=True, lossy=True, max_side=65_535),
+        Format("webp", (".webp",), lossy=True, max_side=16_383, carries=EVERYTHING - {"dpi"}),
+        # The two limits are those of libavif's reader: a larger file would be written and opened by nobody.
+        Format(
+            "avif",
+            (".avif",),
+            lossy=True,
+            max_side=32_768,
+            max_pixels=16_384 * 16_384,
+            carries=EVERYTHING - {"dpi"},
+        ),
+        Format(
+            "tiff",
+            (".tif", ".tiff"),
+            ("u1", "u2", "u4", "i1", "i2", "i4", "f2", "f4", "f8"),
+            cmyk=True,
+            streams=True,
+        ),
+        Format("bmp", (".bmp",), alpha=False, max_bytes=2**32 - 2**16, carries=frozenset({"dpi"})),
+    )
+}
+
+#: Endings of files that can be read; those without a format of their own are written as PNG.
+READ_ONLY_SUFFIXES = (".gif", ".heic", ".heif", ".hif", ".tga", ".dds")
+READABLE_SUFFIXES = (*(s for form in FORMATS.values() for s in form.suffixes), *READ_ONLY_SUFFIXES)
+
+
+def format_named(name: str) -> Format:
+    """The format called `name`: "png", "jpeg" or "jpg", "tiff" or "tif", …
+
+    >>> format_named("jpg").name
+    'jpeg'
+    """
+    wanted = "." + name.lower().lstrip(".")
+    for form in FORMATS.values():
+        if wanted[1:] == form.name or wanted in form.suffixes:
+            return form
+    raise InvalidInput(f"{name!r} is not a format Thera writes: choose one of {', '.join(FORMATS)}.")
+
+
+def format_of(path: Path) -> Format:
+    """The format that the ending of an output's name asks for.
+
+    >>> format_of(Path("scan.TIF")).name
+    'tiff'
+    """
+    for form in FORMATS.values():
+        if path.suffix.lower() in form.suffixes:
+            return form
+    given = f"ends in {path.suffix!r}" if path.suffix else "has no ending"
+    raise ImageFileError(
+        f"The output {path.name!r} {given}, which names no format Thera writes:"
+        f" end it in one of {', '.join(form.suffix for form in FORMATS.values())}."
+    )

@@ -1,0 +1,199 @@
+"""What an image file carries beside its pixels, kept true when it is resized or turned."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, BinaryIO
+
+from PIL import ExifTags, Image, TiffImagePlugin
+
+from .formats import Format
+
+ORIENTATION = int(ExifTags.Base.Orientation)
+EXIF_IFD, GPS_IFD = int(ExifTags.IFD.Exif), int(ExifTags.IFD.GPSInfo)
+
+#: The tags of a TIFF's first directory that describe the picture, not the way the file stores it.
+DESCRIPTIVE = {
+    int(tag)
+    for tag in (
+        ExifTags.Base.ImageDescription,
+        ExifTags.Base.Make,
+        ExifTags.Base.Model,
+        ExifTags.Base.Software,
+        ExifTags.Base.DateTime,
+        ExifTags.Base.Artist,
+        ExifTags.Base.HostComputer,
+        ExifTags.Base.Copyright,
+        ExifTags.Base.XPTitle,
+        ExifTags.Base.XPComment,
+        ExifTags.Base.XPAuthor,
+        ExifTags.Base.XPKeywords,
+        ExifTags.Base.XPSubject,
+    )
+}
+
+#: A JPEG segment holds 65,533 bytes, less its own signature; Pillow splits ICC profiles, not these two.
+_JPEG_LIMITS = {"exif": 65_533, "xmp": 65_504}
+_NAMES = {"icc": "ICC profile", "exif": "EXIF block", "xmp": "XMP packet", "dpi": "resolution"}
+
+
+@dataclass(frozen=True)
+class TiffTag:
+    """One tag of a TIFF file as tifffile takes it: its number, type, count and value."""
+
+    code: int
+    dtype: int
+    count: int
+    value: Any
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What a picture carries. The EXIF block is upright (its orientation says 1) and has no thumbnail.
+
+    `text` are PNG's keyword texts, `png_colour` its gAMA, cHRM and sRGB chunks, `tiff_tags` the georeference
+    of a map.
+    """
+
+    icc: bytes | None = None
+    exif: bytes | None = None
+    xmp: bytes | None = None
+    dpi: tuple[float, float] | None = None
+    text: tuple[tuple[str, str], ...] = ()
+    png_colour: tuple[tuple[bytes, bytes], ...] = ()
+    tiff_tags: tuple[TiffTag, ...] = field(default=(), repr=False)
+
+    def resized(self, old: tuple[int, int], new: tuple[int, int]) -> "Metadata":
+        """The same for an image of `new` = (height, width) made from one of `old` size."""
+        return replace(
+            self,
+            exif=_exif_with_size(self.exif, new) if self.exif else None,
+            xmp=_xmp_with_size(self.xmp, new) if self.xmp else None,
+            tiff_tags=tuple(_georeferenced(tag, old, new) for tag in self.tiff_tags),
+        )
+
+    def fitting(self, form: Format) -> tuple["Metadata", list[str]]:
+        """What of it `form` can carry, and a sentence for each thing that it cannot."""
+        reasons = {}
+        for name in ("icc", "exif", "xmp", "dpi"):
+            value = getattr(self, name)
+            if value is not None and name not in form.carries:
+                reasons[name] = f"{form.name.upper()} has no place for the {_NAMES[name]}"
+            elif form.name == "jpeg" and len(value or ()) > _JPEG_LIMITS.get(name, 2**31):
+                reasons[name] = f"the {_NAMES[name]} is larger than a JPEG can carry"
+        kept = replace(
+            self,
+            icc=None if "icc" in reasons else self.icc,
+            exif=None if "exif" in reasons else self.exif,
+            xmp=None if "xmp" in reasons else self.xmp,
+            dpi=None if "dpi" in reasons else self.dpi,
+        )
+        return kept, list(reasons.values())
+
+
+def upright_exif(exif: Image.Exif) -> bytes | None:
+    """The EXIF block as bytes, with its orientation reset and without the thumbnail of the old size.
+
+    None when it is empty or too damaged to be written again.
+    """
+    try:
+        if ORIENTATION in exif:
+            exif[ORIENTATION] = 1
+        block = exif.tobytes()
+        return block if len(exif) or exif.get_ifd(EXIF_IFD) or exif.get_ifd(GPS_IFD) else None
+    except Exception:  # a broken EXIF block fails in every way there is; the picture must not
+        return None
+
+
+def upright_xmp(xmp: bytes | None) -> bytes | None:
+    """The XMP packet with its orientation reset."""
+    return _replace_in_xmp(xmp, "tiff:Orientation", 1) if xmp else None
+
+
+def tiff_exif(file: BinaryIO) -> Image.Exif:
+    """The descriptive tags of a TIFF or BigTIFF and its EXIF and GPS directories."""
+    file.seek(0)
+    header = file.read(16)
+    if header[2:4] not in (b"+\0", b"\0+"):
+        header = header[:8]
+    first = _directory(file, header, None, None)
+    exif = Image.Exif()
+    for tag, value in first.items():
+        if tag in DESCRIPTIVE:
+            exif[tag] = value
+    for pointer in (EXIF_IFD, GPS_IFD):
+        if isinstance(first.get(pointer), int):
+            exif.get_ifd(pointer).update(_directory(file, header, pointer, first[pointer]))
+    return exif
+
+
+def _directory(file: BinaryIO, header: bytes, group: int | None, offset: int | None) -> dict[int, Any]:
+    ifd = TiffImagePlugin.ImageFileDirectory_v2(header, group=group)
+    file.seek(ifd.next if offset is None else offset)
+    ifd.load(file)
+    entries = dict(ifd)
+    return {tag: v[0] if isinstance(v, tuple) and len(v) == 1 else v for tag, v in entries.items()}
+
+
+def _exif_with_size(block: bytes, size: tuple[int, int]) -> bytes:
+    exif = Image.Exif()
+    exif.load(block)
+    height, width = size
+    for tags, wide, high in (
+        (exif, ExifTags.Base.ImageWidth, ExifTags.Base.ImageLength),
+        (exif.get_ifd(EXIF_IFD), ExifTags.Base.ExifImageWidth, ExifTags.Base.ExifImageHeight),
+    ):
+        for tag, value in ((int(wide), width), (int(high), height)):
+            if tag in tags:
+                tags[tag] = value
+    return exif.tobytes()
+
+
+def _xmp_with_size(xmp: bytes, size: tuple[int, int]) -> bytes:
+    height, width = size
+    for name, value in (
+        ("tiff:ImageWidth", width),
+        ("tiff:ImageLength", height),
+        ("exif:PixelXDimension", width),
+        ("exif:PixelYDimension", height),
+    ):
+        xmp = _replace_in_xmp(xmp, name, value)
+    return xmp
+
+
+def _replace_in_xmp(xmp: bytes, name: str, value: int) -> bytes:
+    """Sets a number that XMP may write as an attribute or as an element."""
+    number = str(value).encode()
+    xmp = re.sub(rb"(%s\s*=\s*[\"'])\d+" % name.encode(), rb"\g<1>" + number, xmp)
+    return re.sub(rb"(<%s>\s*)\d+" % name.encode(), rb"\g<1>" + number, xmp)
+
+
+def _per_pixel(value: tuple[float, ...], down: float, across: float) -> tuple[float, ...]:
+    """ModelPixelScale: the ground one pixel covers, (x, y, z)."""
+    return (value[0] / across, value[1] / down, *value[2:])
+
+
+def _tie_points(value: tuple[float, ...], down: float, across: float) -> tuple[float, ...]:
+    """ModelTiepoint: (column, row, level, x, y, z) for each point."""
+    return tuple(v * (across, down, 1, 1, 1, 1)[i % 6] for i, v in enumerate(value))
+
+
+def _transformation(value: tuple[float, ...], down: float, across: float) -> tuple[float, ...]:
+    """ModelTransformation: a 4×4 matrix from (column, row, level, 1) to the ground."""
+    return tuple(v / (across, down, 1, 1)[i % 4] for i, v in enumerate(value))
+
+
+_GEOREFERENCE: dict[int, Callable[[tuple[float, ...], float, float], tuple[float, ...]]] = {
+    33550: _per_pixel,
+    33922: _tie_points,
+    34264: _transformation,
+}
+#: The tags that say where on the ground a map lies: the three above, the GeoKeys and GDAL's own.
+GEO_TAGS = {*_GEOREFERENCE, 34735, 34736, 34737, 42112, 42113}
+
+
+def _georeferenced(tag: TiffTag, old: tuple[int, int], new: tuple[int, int]) -> TiffTag:
+    adjust = _GEOREFERENCE.get(tag.code)
+    if adjust is None:
+        return tag
+    return replace(tag, value=adjust(tuple(tag.value), new[0] / old[0], new[1] / old[1]))

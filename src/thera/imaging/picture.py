@@ -1,0 +1,131 @@
+"""A picture in memory: its samples as the file had them, what its channels mean, and what it carries."""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thera.errors import ImageFileError, InvalidInput
+
+from .metadata import Metadata
+
+Colour = Literal["grey", "rgb", "cmyk"]
+CHANNELS: dict[Colour, int] = {"grey": 1, "rgb": 3, "cmyk": 4}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The shape of a picture: size, colour model, whether alpha follows the colours, and the sample type.
+
+    `covers`: alpha says how far the colours cover what is behind; otherwise it is a channel like another.
+    """
+
+    height: int
+    width: int
+    colour: Colour
+    alpha: bool
+    dtype: np.dtype
+    covers: bool = True
+
+    @property
+    def channels(self) -> int:
+        return CHANNELS[self.colour] + self.alpha
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.height, self.width
+
+    @property
+    def nbytes(self) -> int:
+        return self.height * self.width * self.channels * self.dtype.itemsize
+
+    @property
+    def depth(self) -> str:
+        """What a person calls the sample type: "8-bit", "16-bit", "32-bit float", …"""
+        kind = {"u": "", "i": " signed", "f": " float"}[self.dtype.kind]
+        return f"{8 * self.dtype.itemsize}-bit{kind}"
+
+
+@dataclass(frozen=True)
+class Range:
+    """The sample values that stand for 0 and for 1 where the network looks."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, samples: NDArray) -> "Range":
+        """8 and 16-bit samples span their whole type; others 0 to 1, or what they hold if that is more.
+
+        >>> Range.of(np.zeros((2, 2), np.uint8))
+        Range(low=0.0, high=255.0)
+        >>> Range.of(np.array([[-20.0, 300.0]]))
+        Range(low=-20.0, high=300.0)
+        """
+        if samples.dtype in (np.uint8, np.uint16):
+            return cls(0.0, float(np.iinfo(samples.dtype).max))
+        low, high = float(samples.min()), float(samples.max())
+        if not (np.isfinite(low) and np.isfinite(high)):
+            raise InvalidInput("The image holds NaN or infinite values: replace them before it is scaled.")
+        if samples.dtype.kind == "f" and low >= 0 and high <= 1:
+            return cls(0.0, 1.0)
+        return cls(low, high if high > low else low + 1.0)
+
+    def normalise(self, samples: NDArray) -> NDArray[np.float32]:
+        """Samples as float32, `low` at 0 and `high` at 1."""
+        if samples.dtype.itemsize <= 2 and samples.dtype.kind == "u":
+            return np.multiply(samples, np.float32(1 / self.high), dtype=np.float32)
+        return ((samples.astype(np.float64) - self.low) / (self.high - self.low)).astype(np.float32)
+
+    def restore(self, values: NDArray[np.float32], dtype: np.dtype) -> NDArray:
+        """The samples of type `dtype` that `values` stand for: integers rounded, and held to their range."""
+        if dtype.kind == "f":
+            return (values * (self.high - self.low) + self.low).astype(dtype)
+        limits = np.iinfo(dtype)
+        if dtype.itemsize <= 2:
+            scaled = values * np.float32(self.high - self.low)
+            scaled += np.float32(self.low)
+        else:
+            scaled = values.astype(np.float64) * (self.high - self.low) + self.low
+        np.rint(scaled, out=scaled)
+        return np.clip(scaled, limits.min, limits.max, out=scaled).astype(dtype)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image with everything its file carried.
+
+    `samples` is H×W×C in the file's own sample type: the colours, then alpha (straight, never premultiplied).
+    `notes` are sentences about what reading had to change: a palette turned into colours, one bit into grey.
+    """
+
+    samples: NDArray
+    colour: Colour
+    alpha: bool = False
+    covers: bool = True
+    metadata: Metadata = field(default_factory=Metadata)
+    notes: tuple[str, ...] = ()
+    format: str = ""
+
+    def __post_init__(self) -> None:
+        height, width = self.samples.shape[:2]
+        if not height or not width:
+            raise ImageFileError(f"The image is {width}×{height}: it has no pixels to scale.")
+        assert self.samples.shape[2] == self.layout.channels, (self.samples.shape, self.colour, self.alpha)
+
+    @property
+    def layout(self) -> Layout:
+        height, width = self.samples.shape[:2]
+        return Layout(height, width, self.colour, self.alpha, self.samples.dtype, self.covers)
+
+    def upright(self, orientation: int) -> "Picture":
+        """The picture turned the way EXIF's `orientation` (1 to 8) says it was seen."""
+        samples = self.samples
+        if orientation in (5, 6, 7, 8):
+            samples = samples.transpose(1, 0, 2)
+        if orientation in (2, 3, 6, 7):
+            samples = samples[:, ::-1]
+        if orientation in (3, 4, 7, 8):
+            samples = samples[::-1]
+        return replace(self, samples=np.ascontiguousarray(samples))

@@ -1,0 +1,224 @@
+"""Reading image files: samples at full depth, colour model, alpha and metadata, upright."""
+
+import struct
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from thera.errors import ImageFileError, MissingDependency, TheraError
+
+from . import tiff
+from .metadata import ORIENTATION, Metadata, upright_exif, upright_xmp
+from .picture import Colour, Picture
+
+#: Pillow's plug-ins that may see a file: no interpreter and no external program among them.
+PILLOW_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "AVIF", "DDS", "TGA")
+#: More than this in one image is taken for a decompression bomb unless the caller says otherwise.
+MAX_PIXELS = 2**28
+
+_HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")
+_TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+
+
+def read(path: str | Path, max_pixels: int = MAX_PIXELS) -> Picture:
+    """Reads an image file, whatever it holds, and turns it upright.
+
+    Raises ImageFileError, with one sentence, for anything that is not one whole, still image.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            head = file.read(16)
+        if not head:
+            raise ImageFileError("The file is empty.")
+        with _bounded(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # decoders warn of every oddity they then handle
+            return _read(path, head, max_pixels)
+    except FileNotFoundError:
+        raise ImageFileError(f"{path} does not exist.") from None
+    except IsADirectoryError:
+        raise ImageFileError(f"{path} is a folder; an image file was expected.") from None
+    except PermissionError:
+        raise ImageFileError(f"{path} may not be read: check its permissions.") from None
+    except UnidentifiedImageError:
+        raise ImageFileError(f"{path} is not an image that Thera reads: {_readable()} are.") from None
+    except TheraError as error:
+        raise type(error)(f"{path}: {error}") from error.__cause__
+    except MemoryError:
+        raise ImageFileError(f"{path} does not fit in memory.") from None
+    except (
+        Exception
+    ) as error:  # decoders of damaged files raise anything: struct.error, KeyError, SyntaxError, …
+        reason = str(error).strip().rstrip(".").splitlines()
+        detail = f" ({reason[0]})" if reason else ""
+        raise ImageFileError(f"{path} is damaged or cut short{detail}.") from error
+
+
+def _read(path: Path, head: bytes, max_pixels: int) -> Picture:
+    if head[:4] in _TIFF_MAGIC:
+        return tiff.read_tiff(path, lambda width, height: _check_size(width, height, max_pixels))
+    if head[4:8] == b"ftyp" and head[8:12] in _HEIC_BRANDS:
+        return _read_heic(path, max_pixels)
+    with Image.open(path, formats=PILLOW_FORMATS) as image:
+        _check_size(image.width, image.height, max_pixels)
+        frames = getattr(image, "n_frames", 1)
+        if frames > 1 and image.format != "MPO":  # the further frames of a phone's MPO are previews
+            raise ImageFileError(f"This is an animation of {frames} frames; Thera scales single images.")
+        depth16 = image.format == "PNG" and any(";16" in str(tile[3]) for tile in image.tile)
+        orientation, metadata = _metadata(image)
+        if depth16:
+            picture = _read_png16(path, metadata)
+        else:
+            image.load()
+            picture = from_pillow(image, metadata)
+        return picture.upright(orientation)
+
+
+def _read_png16(path: Path, metadata: Metadata) -> Picture:
+    """Pillow reduces colour PNGs of 16 bits to 8: their samples come from libpng itself."""
+    import imagecodecs
+
+    samples = imagecodecs.png_decode(path.read_bytes())
+    return _from_array(samples, metadata, "png")
+
+
+def from_pillow(image: Image.Image, metadata: Metadata | None = None) -> Picture:
+    """The picture that a Pillow image is, with what it carries.
+
+    >>> from_pillow(Image.new("LA", (4, 3))).layout.channels
+    2
+    """
+    if metadata is None:
+        orientation, metadata = _metadata(image)
+        return from_pillow(image, metadata).upright(orientation)
+    form = {"MPO": "jpeg"}.get(image.format or "", (image.format or "").lower())
+    notes = []
+    if image.mode == "1":
+        image = image.convert("L")
+        notes.append("one bit a pixel became 8-bit grey")
+    elif image.mode in ("P", "PA"):
+        image = image.convert("RGBA" if image.has_transparency_data else "RGB")
+        notes.append("the palette became full colour")
+    elif image.mode in ("La", "RGBa"):
+        image = image.convert({"La": "LA", "RGBa": "RGBA"}[image.mode])
+    elif image.mode in ("YCbCr", "HSV", "RGBX"):
+        image = image.convert("RGB")
+    elif image.mode in ("L", "RGB") and "transparency" in image.info:
+        image = image.convert({"L": "LA", "RGB": "RGBA"}[image.mode])
+    colours: dict[str, tuple[Colour, bool]] = {
+        "L": ("grey", False),
+        "LA": ("grey", True),
+        "I": ("grey", False),
+        "F": ("grey", False),
+        "RGB": ("rgb", False),
+        "RGBA": ("rgb", True),
+        "CMYK": ("cmyk", False),
+    }
+    mode = "I" if image.mode.startswith("I;16") else image.mode
+    if mode not in colours:
+        raise ImageFileError(f"The image is stored as {image.mode}, a colour model Thera does not scale.")
+    samples = np.asarray(image)
+    samples = samples.astype(samples.dtype.newbyteorder("="), copy=False)
+    colour, alpha = colours[mode]
+    return Picture(
+        samples.reshape(*samples.shape[:2], -1),
+        colour,
+        alpha,
+        metadata=metadata,
+        notes=tuple(notes),
+        format=form,
+    )
+
+
+def _read_heic(path: Path, max_pixels: int) -> Picture:
+    try:
+        import pillow_heif
+    except ImportError:
+        raise MissingDependency("This is a HEIC image, which needs: pip install 'thera[heic]'.") from None
+    heic = pillow_heif.open_heif(path, convert_hdr_to_8bit=False)
+    width, height = heic.size
+    _check_size(width, height, max_pixels)
+    exif = Image.Exif()
+    exif.load(heic.info.get("exif") or b"")
+    # libheif has already turned the picture, whatever its EXIF still says.
+    metadata = Metadata(
+        icc=heic.info.get("icc_profile"), exif=upright_exif(exif), xmp=upright_xmp(heic.info.get("xmp"))
+    )
+    return _from_array(np.asarray(heic), metadata, "heic")
+
+
+def _from_array(samples: NDArray, metadata: Metadata, form: str) -> Picture:
+    samples = samples.reshape(*samples.shape[:2], -1)
+    channels = samples.shape[2]
+    return Picture(
+        samples, "grey" if channels < 3 else "rgb", channels in (2, 4), metadata=metadata, format=form
+    )
+
+
+def _metadata(image: Image.Image) -> tuple[int, Metadata]:
+    """The orientation to apply, and what the file carries once it is applied."""
+    info: dict[Any, Any] = image.info
+    try:
+        exif = image.getexif()
+        orientation = exif.get(ORIENTATION, 1)
+    except (
+        struct.error,
+        ValueError,
+        TypeError,
+        KeyError,
+        OSError,
+        SyntaxError,
+    ):  # a damaged block is dropped
+        exif, orientation = Image.Exif(), 1
+    gamma, corners, srgb = info.get("gamma"), info.get("chromaticity"), info.get("srgb")
+    colour = []
+    if gamma:
+        colour.append((b"gAMA", struct.pack(">I", round(gamma * 100_000))))
+    if corners:
+        colour.append((b"cHRM", struct.pack(f">{len(corners)}I", *(round(v * 100_000) for v in corners))))
+    if srgb is not None:
+        colour.append((b"sRGB", struct.pack(">B", srgb)))
+    dpi = info.get("dpi")
+    return orientation if orientation in range(1, 9) else 1, Metadata(
+        icc=info.get("icc_profile") or None,
+        exif=upright_exif(exif),
+        xmp=upright_xmp(_as_bytes(info.get("xmp"))),
+        dpi=(float(dpi[0]), float(dpi[1])) if dpi and all(v > 0 for v in dpi) else None,
+        text=tuple((k, str(v)) for k, v in getattr(image, "text", {}).items() if k != "XML:com.adobe.xmp"),
+        png_colour=tuple(colour),
+    )
+
+
+def _as_bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _check_size(width: int, height: int, max_pixels: int) -> None:
+    if width <= 0 or height <= 0:
+        raise ImageFileError(f"The image is {width}×{height}: it has no pixels to scale.")
+    if width * height > max_pixels:
+        raise ImageFileError(
+            f"The image claims {width:,}×{height:,} pixels, more than the {max_pixels / 1e6:,.0f} million"
+            " that are taken on trust: pass --max-pixels (max_pixels=) if it is genuine."
+        )
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """Lifts Pillow's own limit on pixels: `_check_size` sets one for every decoder, before any decodes."""
+    limit = Image.MAX_IMAGE_PIXELS
+    Image.MAX_IMAGE_PIXELS = None
+    try:
+        yield
+    finally:
+        Image.MAX_IMAGE_PIXELS = limit
+
+
+def _readable() -> str:
+    return "PNG, JPEG, WebP, AVIF, TIFF, BMP, HEIC, still GIF, TGA and DDS"

@@ -1,0 +1,221 @@
+"""TIFF in and out through tifffile: any depth, BigTIFF, written in strips as they come."""
+
+import logging
+import struct
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, TiffImagePlugin
+
+from thera.errors import ImageFileError
+
+from .deflate import PIECE, deflate, in_order, regrouped
+from .metadata import (
+    EXIF_IFD,
+    GEO_TAGS,
+    GPS_IFD,
+    ORIENTATION,
+    Metadata,
+    TiffTag,
+    tiff_exif,
+    upright_exif,
+    upright_xmp,
+)
+from .picture import Colour, Layout, Picture
+
+logging.getLogger("tifffile").addHandler(logging.NullHandler())  # its remarks are for programmers
+
+_XMP, _ICC, _X_RESOLUTION, _Y_RESOLUTION, _RESOLUTION_UNIT = 700, 34675, 282, 283, 296
+_UNSPECIFIED, _ASSOCIATED, _UNASSOCIATED = 0, 1, 2
+_BYTE, _ASCII, _LONG, _LONG8 = 1, 2, 4, 16
+_PHOTOMETRIC = {"grey": "minisblack", "rgb": "rgb", "cmyk": "separated"}
+
+#: A TIFF's offsets end at 4 GiB; what is left below it is room for directories and metadata.
+CLASSIC_LIMIT = 2**32 - 2**25
+
+
+def read_tiff(path: Path, check_size: Callable[[int, int], None]) -> Picture:
+    """Reads the one image of a TIFF file, turned upright."""
+    from tifffile import TiffFile
+
+    with TiffFile(path) as file:
+        pages = [page for page in file.pages if not cast(Any, page).is_reduced]
+        if len(pages) > 1:
+            raise ImageFileError(f"The file holds {len(pages)} pages; Thera scales single images: split it.")
+        page: Any = file.pages.first
+        check_size(page.imagewidth, page.imagelength)
+        if page.imagedepth > 1 or page.dtype is None or page.dtype.kind not in "buif":
+            raise ImageFileError("The TIFF stores its samples in a way Thera does not read.")
+        samples, colour, alpha, notes = _samples(path, page)
+        orientation = _value(page, ORIENTATION, 1)
+        with path.open("rb") as raw:
+            exif = upright_exif(tiff_exif(raw))
+        metadata = Metadata(
+            icc=_value(page, _ICC),
+            exif=exif,
+            xmp=upright_xmp(_value(page, _XMP)),
+            dpi=_dpi(page),
+            tiff_tags=tuple(
+                TiffTag(tag.code, tag.dtype, tag.count, tag.value)
+                for tag in page.tags
+                if tag.code in GEO_TAGS
+            ),
+        )
+        covers = tuple(page.extrasamples) != (_UNSPECIFIED,)
+    picture = Picture(samples, colour, alpha, covers, metadata, notes, format="tiff")
+    return picture.upright(orientation if orientation in range(1, 9) else 1)
+
+
+def _samples(path: Path, page: Any) -> tuple[NDArray, Colour, bool, tuple[str, ...]]:
+    """H×W×C samples, what they mean, and notes of what had to change."""
+    kind = page.photometric.name if page.photometric is not None else ""
+    if kind == "YCBCR" and page.compression.name not in ("JPEG", "OJPEG"):
+        with Image.open(path, formats=("TIFF",)) as image:  # libtiff knows the many subsamplings
+            return np.asarray(image.convert("RGB")), "rgb", False, ()
+    samples = page.asarray()
+    if page.axes.startswith("S"):  # stored plane by plane
+        samples = np.moveaxis(samples, 0, -1)
+    samples = samples.reshape(page.imagelength, page.imagewidth, -1)
+    notes: tuple[str, ...] = ()
+
+    if kind == "PALETTE":
+        palette = np.moveaxis(page.colormap, 0, -1)  # entries×3, always of 16 bits
+        samples = (palette[samples[..., 0]] >> 8).astype(np.uint8)
+        return samples, "rgb", False, ("the palette became full colour",)
+    if samples.dtype == bool:
+        samples = samples.astype(np.uint8) * 255
+        notes = ("one bit a pixel became 8-bit grey",)
+    elif samples.dtype.kind == "u" and page.bitspersample < 8 * samples.dtype.itemsize:
+        top, full = 2**page.bitspersample - 1, np.iinfo(samples.dtype).max
+        samples = np.rint(samples * (full / top)).astype(samples.dtype)
+        notes = (f"{page.bitspersample} bits a sample became {8 * samples.dtype.itemsize}",)
+    if kind == "MINISWHITE":
+        samples = np.iinfo(samples.dtype).max - samples if samples.dtype.kind == "u" else -samples
+
+    colours: dict[str, tuple[Colour, int]] = {
+        "MINISBLACK": ("grey", 1),
+        "MINISWHITE": ("grey", 1),
+        "RGB": ("rgb", 3),
+        "YCBCR": ("rgb", 3),
+        "SEPARATED": ("cmyk", 4),
+    }
+    if kind not in colours or samples.shape[2] < colours[kind][1]:
+        raise ImageFileError(f"The TIFF is stored as {kind or 'unknown'}, which Thera does not scale.")
+    colour, count = colours[kind]
+    extra = samples.shape[2] - count
+    if extra > 1:
+        raise ImageFileError(
+            f"The TIFF has {samples.shape[2]} channels; Thera scales grey, RGB and CMYK with alpha."
+        )
+    if extra and tuple(page.extrasamples) == (_ASSOCIATED,):
+        samples = _straight(samples)
+    return samples, colour, bool(extra), notes
+
+
+def _straight(samples: NDArray) -> NDArray:
+    """Undoes a premultiplied alpha: every colour back to what it is where it is opaque."""
+    alpha = samples[..., -1:].astype(np.float64)
+    full = float(np.iinfo(samples.dtype).max) if samples.dtype.kind != "f" else 1.0
+    colours = np.divide(
+        samples[..., :-1] * full, alpha, out=np.zeros(samples[..., :-1].shape), where=alpha > 0
+    )
+    if samples.dtype.kind != "f":
+        colours = np.clip(np.rint(colours), 0, full)
+    return np.concatenate([colours.astype(samples.dtype), samples[..., -1:]], axis=2)
+
+
+def _value(page: Any, code: int, default: Any = None) -> Any:
+    tag = page.tags.get(code)
+    return default if tag is None else tag.value
+
+
+def _dpi(page: Any) -> tuple[float, float] | None:
+    """The resolution per inch; TIFF may give it per centimetre."""
+    per_inch = {2: 1.0, 3: 2.54}.get(_value(page, _RESOLUTION_UNIT, 2))
+    values = [_value(page, _X_RESOLUTION), _value(page, _Y_RESOLUTION)]
+    if per_inch is None or not all(isinstance(v, tuple) and len(v) == 2 and all(v) for v in values):
+        return None
+    x, y = (per_inch * n / d for n, d in values)
+    return x, y
+
+
+def write_tiff(file: BinaryIO, layout: Layout, metadata: Metadata, bands: Iterable[NDArray]) -> None:
+    """Writes bands of rows (n×W×C) from the top down as one TIFF, or BigTIFF when it may pass 4 GiB."""
+    from tifffile import TiffWriter
+
+    rows = max(1, PIECE // (layout.width * layout.channels * layout.dtype.itemsize))
+    shape = (layout.height, layout.width) + ((layout.channels,) if layout.channels > 1 else ())
+    exif = Image.Exif()
+    exif.load(metadata.exif or b"")
+    directories = {code: tags for code in (EXIF_IFD, GPS_IFD) if (tags := exif.get_ifd(code))}
+    big = layout.nbytes > CLASSIC_LIMIT
+    with TiffWriter(file, bigtiff=big, byteorder="<") as writer:
+        writer.write(
+            in_order(_compressed_strip, regrouped(bands, rows)),
+            shape=shape,
+            dtype=layout.dtype,
+            photometric=_PHOTOMETRIC[layout.colour],
+            planarconfig="contig" if layout.channels > 1 else None,
+            extrasamples=(_UNASSOCIATED if layout.covers else _UNSPECIFIED,) if layout.alpha else None,
+            rowsperstrip=rows,
+            compression="adobe_deflate",
+            predictor=3 if layout.dtype.kind == "f" else 2,
+            iccprofile=metadata.icc,
+            resolution=metadata.dpi,
+            resolutionunit="inch" if metadata.dpi else None,
+            extratags=_extra_tags(exif, metadata, directories, big),
+            metadata=None,
+            software=False,
+        )
+    if directories:
+        _append_directories(file, directories, big)
+
+
+def _compressed_strip(strip: NDArray) -> bytes:
+    """A strip as TIFF stores it: differenced along its rows, then compressed."""
+    import imagecodecs
+
+    difference = imagecodecs.floatpred_encode if strip.dtype.kind == "f" else imagecodecs.delta_encode
+    return deflate(difference(np.ascontiguousarray(strip), axis=1).tobytes(), wbits=15)
+
+
+def _extra_tags(
+    exif: Image.Exif, metadata: Metadata, directories: dict[int, dict[int, Any]], big: bool
+) -> list[tuple[int, int, int, Any, bool]]:
+    tags: list[tuple[int, int, int, Any, bool]] = []
+    for code, value in exif.items():
+        if code not in (EXIF_IFD, GPS_IFD, ORIENTATION, _X_RESOLUTION, _Y_RESOLUTION, _RESOLUTION_UNIT):
+            if isinstance(value, str):
+                tags.append((code, _ASCII, 0, value, True))
+            elif isinstance(value, bytes):
+                tags.append((code, _BYTE, len(value), value, True))
+    if metadata.xmp:
+        tags.append((_XMP, _BYTE, len(metadata.xmp), metadata.xmp, True))
+    tags += [(tag.code, tag.dtype, tag.count, tag.value, True) for tag in metadata.tiff_tags]
+    # tifffile refuses the pointers to EXIF and GPS: they start out as the number before, pointing nowhere.
+    tags += [(code - 1, _LONG8 if big else _LONG, 1, 0, True) for code in directories]
+    return tags
+
+
+def _append_directories(file: BinaryIO, directories: dict[int, dict[int, Any]], big: bool) -> None:
+    """Writes EXIF and GPS behind the image and turns the tags that wait for them into their pointers."""
+    from tifffile import TiffFile
+
+    header = b"II+\0\x08\0\0\0" + bytes(8) if big else b"II*\0\x08\0\0\0"
+    for code, entries in directories.items():
+        ifd = TiffImagePlugin.ImageFileDirectory_v2(header, group=code)
+        for tag, value in entries.items():
+            ifd[tag] = value
+        offset = file.seek(0, 2)
+        offset += file.write(bytes(offset % 2))  # directories begin on a word
+        file.write(ifd.tobytes(offset))
+        file.seek(0)
+        with TiffFile(file) as written:
+            tag = cast(Any, written.pages.first).tags[code - 1]
+        file.seek(tag.offset)
+        file.write(struct.pack("<H", code))
+        file.seek(tag.valueoffset)
+        file.write(struct.pack("<Q" if big else "<I", offset))

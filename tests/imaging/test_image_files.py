@@ -1,0 +1,360 @@
+"""What goes into an image file comes out of it again."""
+
+import io
+import sys
+import zlib
+from itertools import pairwise
+from pathlib import Path
+
+import imagecodecs
+import numpy as np
+import pytest
+import tifffile
+from PIL import ExifTags, Image, ImageOps
+
+from thera.errors import ImageFileError, InvalidInput, MissingDependency
+from thera.imaging import tiff
+from thera.imaging.formats import FORMATS, format_named, format_of
+from thera.imaging.metadata import Metadata, TiffTag
+from thera.imaging.picture import Picture, Range
+from thera.imaging.png import paeth
+from thera.imaging.reading import read
+from thera.imaging.writing import encode, replacing, write
+
+LAYOUTS = [("grey", False), ("grey", True), ("rgb", False), ("rgb", True)]
+
+
+@pytest.mark.parametrize(("colour", "alpha"), LAYOUTS)
+@pytest.mark.parametrize(
+    ("suffix", "dtype"),
+    [(".png", "u1"), (".png", "u2")] + [(".tif", d) for d in ("u1", "u2", "u4", "i2", "f2", "f4", "f8")],
+)
+def test_lossless_formats_keep_every_sample_at_every_depth(
+    tmp_path, make_picture, colour, alpha, suffix, dtype
+):
+    picture = make_picture(colour, alpha, dtype)
+    write(tmp_path / f"a{suffix}", picture)
+    again = read(tmp_path / f"a{suffix}")
+    assert again.layout == picture.layout
+    np.testing.assert_array_equal(again.samples, picture.samples)
+
+
+@pytest.mark.parametrize(
+    ("colour", "alpha", "suffix"),
+    [
+        (colour, alpha, form.suffix)
+        for form in map(format_named, ("jpeg", "webp", "avif", "bmp"))
+        for colour, alpha in [*LAYOUTS, ("cmyk", False)]
+        if form.alpha >= alpha and (colour != "cmyk" or form.cmyk)
+    ],
+)
+def test_8_bit_formats_keep_the_picture_to_their_quality(tmp_path, make_picture, colour, alpha, suffix):
+    picture = make_picture(colour, alpha)
+    write(tmp_path / f"a{suffix}", picture)
+    again = read(tmp_path / f"a{suffix}")
+    samples = picture.samples
+    if again.colour != picture.colour:  # WebP knows no grey, AVIF none with alpha
+        samples = np.concatenate([samples[..., :1]] * 3 + [samples[..., 1:]], axis=2)
+    error = np.abs(again.samples.astype(int) - samples)
+    assert np.mean(error) < (1e-9 if suffix == ".bmp" else 3)  # WebP's colours are of half resolution
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tif"])
+def test_a_file_written_in_uneven_bands_equals_one_written_whole(make_picture, suffix):
+    picture = make_picture("rgb", True, "u2", size=(301, 257))
+    cuts = [0, 1, 130, 131, 300, 301]
+    files = []
+    for bands in ([picture.samples], [picture.samples[a:b] for a, b in pairwise(cuts)]):
+        files.append(io.BytesIO())
+        files[-1].name = f"a{suffix}"
+        encode(files[-1], picture.layout, Metadata(), bands, format_named(suffix))
+    assert files[0].getvalue() == files[1].getvalue()
+
+
+def test_png_filter_is_undone_by_the_definition_in_the_standard():
+    rows = np.random.default_rng(1).integers(0, 256, (5, 12), np.uint8)
+    filtered, above = paeth(rows, np.zeros(12, np.uint8), 3), np.zeros(12, int)
+    for row, line in zip(rows, filtered, strict=True):
+        assert line[0] == 4
+        decoded = np.zeros(12, int)
+        for i in range(12):
+            a, b, c = (decoded[i - 3] if i > 2 else 0), above[i], (above[i - 3] if i > 2 else 0)
+            p = a + b - c
+            nearest = min((abs(p - a), 0, a), (abs(p - b), 1, b), (abs(p - c), 2, c))[2]
+            decoded[i] = (int(line[1 + i]) + nearest) % 256
+        np.testing.assert_array_equal(decoded, row)
+        above = decoded
+
+
+def test_our_png_opens_in_pillow_and_in_libpng(tmp_path, make_picture, carried):
+    picture = make_picture("rgb", False, "u2", size=(700, 600), metadata=carried)  # several pieces of rows
+    write(tmp_path / "a.png", picture)
+    np.testing.assert_array_equal(imagecodecs.png_decode((tmp_path / "a.png").read_bytes()), picture.samples)
+    with Image.open(tmp_path / "a.png") as image:
+        image.load()
+        assert image.text["Title"] == "Zürich"
+        np.testing.assert_allclose(np.asarray(image), picture.samples >> 8, atol=1)
+
+
+def test_drawings_compress_as_well_as_pillow_compresses_them(tmp_path):
+    drawing = np.kron(np.random.default_rng(0).integers(0, 2, (40, 40)), np.ones((20, 20)))
+    picture = Picture((drawing[..., None] * 255).astype(np.uint8), "grey")
+    write(tmp_path / "ours.png", picture)
+    Image.fromarray(picture.samples[..., 0]).save(tmp_path / "theirs.png")
+    assert (tmp_path / "ours.png").stat().st_size < 1.2 * (tmp_path / "theirs.png").stat().st_size
+
+
+def test_a_tiff_that_may_pass_4_gib_is_a_bigtiff_with_all_it_carries(
+    tmp_path, make_picture, carried, monkeypatch
+):
+    monkeypatch.setattr(tiff, "CLASSIC_LIMIT", 1000)
+    write(tmp_path / "a.tif", make_picture(metadata=carried))
+    with tifffile.TiffFile(tmp_path / "a.tif") as file:
+        assert file.is_bigtiff
+    exif = Image.Exif()
+    exif.load(read(tmp_path / "a.tif").metadata.exif)
+    assert exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.MakerNote] == b"secret\0recipe"
+
+
+@pytest.mark.parametrize("suffix", [form.suffix for form in FORMATS.values()])
+def test_every_format_carries_what_it_says_it_carries(tmp_path, make_picture, carried, suffix):
+    form = format_of(Path("a" + suffix))
+    kept, lost = carried.fitting(form)
+    write(tmp_path / f"a{suffix}", make_picture(metadata=kept))
+    again = read(tmp_path / f"a{suffix}").metadata
+    assert len(lost) == 4 - len(form.carries)
+    assert again.icc == (carried.icc if "icc" in form.carries else None)
+    assert again.xmp == (carried.xmp if "xmp" in form.carries else None)
+    if "dpi" in form.carries:
+        assert again.dpi == pytest.approx(carried.dpi, abs=0.01)
+    if "exif" in form.carries:
+        exif = Image.Exif()
+        exif.load(again.exif)
+        assert exif[ExifTags.Base.Make] == "Acme"
+        details = exif.get_ifd(ExifTags.IFD.Exif)
+        assert details[ExifTags.Base.ExposureTime] == pytest.approx(0.01)
+        assert details[ExifTags.Base.DateTimeOriginal] == "2020:02:29 12:00:00"
+        assert details[ExifTags.Base.MakerNote] == b"secret\0recipe"
+        assert exif.get_ifd(ExifTags.IFD.GPSInfo)[2] == pytest.approx((47.0, 22.0, 30.5))
+
+
+def test_metadata_follows_the_new_size(carried):
+    resized = carried.resized((37, 53), (74, 159))
+    exif = Image.Exif()
+    exif.load(resized.exif)
+    details = exif.get_ifd(ExifTags.IFD.Exif)
+    assert (details[ExifTags.Base.ExifImageWidth], details[ExifTags.Base.ExifImageHeight]) == (159, 74)
+    assert b'exif:PixelXDimension="159"' in resized.xmp
+    assert b"<exif:PixelYDimension>74</exif:PixelYDimension>" in resized.xmp
+
+
+def test_a_map_stays_on_the_ground_when_it_is_resized():
+    corner = (0.0, 0.0, 0.0, 600000.0, 200000.0, 0.0, 10.0, 20.0, 0.0, 600005.0, 199990.0, 0.0)
+    matrix = (0.5, 0, 0, 600000, 0, -0.5, 0, 200000, 0, 0, 0, 0, 0, 0, 0, 1)
+    tags = (
+        TiffTag(33550, 12, 3, (0.5, 0.5, 0.0)),
+        TiffTag(33922, 12, 12, corner),
+        TiffTag(34264, 12, 16, matrix),
+    )
+    scale, ties, transform = (
+        tag.value for tag in Metadata(tiff_tags=tags).resized((10, 20), (20, 80)).tiff_tags
+    )
+    assert scale == (0.125, 0.25, 0.0)
+    assert ties[6:9] == (40.0, 40.0, 0.0)
+    assert ties[9:] == corner[9:]
+    at = np.reshape(transform, (4, 4)) @ (80, 20, 0, 1)  # the far corner, in pixels of the new image
+    np.testing.assert_allclose(at[:2], (600010, 199995))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".tif", ".webp"])
+def test_every_orientation_is_applied_and_reset(tmp_path, orientation, suffix):
+    image = Image.fromarray(np.kron(np.arange(6).reshape(2, 3), np.ones((16, 16))).astype(np.uint8) * 50)
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    exif[ExifTags.Base.Make] = "Acme"
+    image.save(tmp_path / f"a{suffix}", exif=exif, quality=95)
+    picture = read(tmp_path / f"a{suffix}")
+    image.getexif()[ExifTags.Base.Orientation] = orientation
+    expected = np.asarray(ImageOps.exif_transpose(image), int)
+    assert np.abs(picture.samples[..., 0] - expected).max() < 3  # lossy formats
+    after = Image.Exif()
+    after.load(picture.metadata.exif)
+    assert after.get(ExifTags.Base.Orientation, 1) == 1
+    assert after[ExifTags.Base.Make] == "Acme"
+
+
+def test_the_stale_thumbnail_is_dropped(tmp_path):
+    exif = Image.Exif()
+    exif[ExifTags.Base.Make] = "Acme"
+    block = exif.tobytes()
+    thumbnail = b"\xff\xd8 old thumbnail \xff\xd9"
+    # A second directory with one entry, JPEGInterchangeFormatLength, and the thumbnail behind it.
+    order = "big" if block[6:8] == b"MM" else "little"
+    end = len(block) - 6
+    entry = b"".join(v.to_bytes(n, order) for v, n in ((1, 2), (0x0202, 2), (4, 2), (1, 4), (20, 4), (0, 4)))
+    position = 6 + 8 + 2 + 12 * len(exif)
+    block = block[:position] + end.to_bytes(4, order) + block[position + 4 :] + entry + thumbnail
+    Image.new("RGB", (20, 10)).save(tmp_path / "a.jpg", exif=block)
+    assert thumbnail in (tmp_path / "a.jpg").read_bytes()
+    assert thumbnail not in read(tmp_path / "a.jpg").metadata.exif
+
+
+def test_palette_and_one_bit_images_say_what_they_became(tmp_path):
+    colours = Image.fromarray(np.random.default_rng(0).integers(0, 256, (8, 9, 3), np.uint8))
+    palette = colours.quantize(4)
+    palette.save(tmp_path / "p.png")
+    palette.save(tmp_path / "t.png", transparency=0)
+    palette.save(tmp_path / "p.tif")
+    colours.convert("1").save(tmp_path / "b.png")
+    colours.convert("1").save(tmp_path / "b.tif")
+    for name, channels in (("p.png", 3), ("t.png", 4), ("p.tif", 3), ("b.png", 1), ("b.tif", 1)):
+        picture = read(tmp_path / name)
+        assert picture.layout.channels == channels
+        assert picture.layout.dtype == np.uint8
+        assert len(picture.notes) == 1
+        expected = np.asarray(Image.open(tmp_path / name).convert("RGBA" if channels == 4 else "RGB"))
+        np.testing.assert_array_equal(picture.samples, expected[..., :channels])
+
+
+def test_transparent_colour_of_a_png_becomes_alpha(tmp_path):
+    samples = np.random.default_rng(0).integers(0, 60000, (5, 6), np.uint16)
+    Image.fromarray(samples).save(tmp_path / "a.png", transparency=int(samples[2, 3]))
+    picture = read(tmp_path / "a.png")
+    assert picture.alpha
+    assert picture.samples[2, 3, 1] == 0
+    assert picture.samples[0, 0, 1] == 65535
+    np.testing.assert_array_equal(picture.samples[..., 0], samples)
+
+
+def test_premultiplied_tiff_alpha_is_undone_and_an_unnamed_fourth_channel_is_data(tmp_path):
+    straight = np.full((4, 4, 4), (200, 100, 50, 128), np.uint8)
+    premultiplied = straight.copy()
+    premultiplied[..., :3] = np.rint(straight[..., :3] * (128 / 255))
+    for name, extra, samples in (("a.tif", "assocalpha", premultiplied), ("d.tif", "unspecified", straight)):
+        tifffile.imwrite(tmp_path / name, samples, photometric="rgb", extrasamples=[extra])
+    assert np.abs(read(tmp_path / "a.tif").samples.astype(int) - straight).max() <= 1
+    assert not read(tmp_path / "d.tif").covers
+    write(tmp_path / "again.tif", read(tmp_path / "d.tif"))
+    assert not read(tmp_path / "again.tif").covers
+
+
+def test_white_is_zero_and_planar_tiffs_read_as_others_do(tmp_path):
+    samples = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
+    tifffile.imwrite(
+        tmp_path / "planar.tif", np.moveaxis(samples, 2, 0), photometric="rgb", planarconfig="separate"
+    )
+    tifffile.imwrite(tmp_path / "white.tif", 255 - samples[..., 0], photometric="miniswhite")
+    np.testing.assert_array_equal(read(tmp_path / "planar.tif").samples, samples)
+    np.testing.assert_array_equal(read(tmp_path / "white.tif").samples[..., 0], samples[..., 0])
+
+
+def test_heic_is_read_upright_at_its_depth(tmp_path):
+    pillow_heif = pytest.importorskip("pillow_heif")
+    deep = (np.mgrid[:48, :64][1] * 1000).astype(np.uint16)[..., None].repeat(3, 2)
+    pillow_heif.from_bytes("RGB;16", (64, 48), deep.tobytes()).save(tmp_path / "deep.heic", quality=-1)
+    picture = read(tmp_path / "deep.heic")
+    assert picture.layout.dtype == np.uint16
+    assert np.abs(picture.samples.astype(int) - deep).max() < 200  # ten bits of sixteen
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    heif = pillow_heif.from_bytes("RGB", (64, 48), (deep >> 8).astype(np.uint8).tobytes())
+    heif.save(tmp_path / "turned.heic", exif=exif.tobytes())
+    assert read(tmp_path / "turned.heic").layout.size == (64, 48)
+
+
+def test_heic_without_its_extra_names_the_extra(tmp_path, monkeypatch):
+    (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(100))
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    with pytest.raises(MissingDependency, match=r"pip install 'thera\[heic\]'"):
+        read(tmp_path / "a.heic")
+
+
+def _bomb(path: Path) -> None:
+    """A PNG header of 60,000×60,000 pixels over next to nothing."""
+    with path.open("wb") as file:
+        Image.new("L", (1, 1)).save(file, "PNG")
+    data = bytearray(path.read_bytes())
+    data[16:24] = (60_000).to_bytes(4, "big") * 2
+    data[29:33] = zlib.crc32(data[12:29]).to_bytes(4, "big")
+    path.write_bytes(data)
+
+
+def test_what_is_not_one_whole_still_image_is_refused_in_one_sentence(tmp_path):
+    frames = [Image.new("RGB", (9, 9), color) for color in ("red", "green")]
+    frames[0].save(tmp_path / "animated.gif", save_all=True, append_images=frames[1:])
+    frames[0].save(tmp_path / "animated.webp", save_all=True, append_images=frames[1:])
+    frames[0].save(tmp_path / "animated.png", save_all=True, append_images=frames[1:])
+    frames[0].save(tmp_path / "pages.tif", save_all=True, append_images=frames[1:])
+    (tmp_path / "text.png").write_text("not an image at all")
+    (tmp_path / "empty.jpg").touch()
+    Image.effect_noise((64, 64), 50).save(tmp_path / "whole.jpg")
+    (tmp_path / "cut.jpg").write_bytes((tmp_path / "whole.jpg").read_bytes()[:800])
+    volume = np.zeros((1, 16, 16, 16, 1), np.uint8)
+    tifffile.imwrite(tmp_path / "volume.tif", volume, volumetric=True, photometric="minisblack")
+    tifffile.imwrite(tmp_path / "complex.tif", np.zeros((8, 8), np.complex64))
+    tifffile.imwrite(tmp_path / "five.tif", np.zeros((8, 8, 5), np.uint8), photometric="rgb")
+    _bomb(tmp_path / "bomb.png")
+    reasons = {
+        "animated.gif": "2 frames",
+        "animated.webp": "2 frames",
+        "animated.png": "2 frames",
+        "pages.tif": "2 pages",
+        "text.png": "not an image",
+        "empty.jpg": "empty",
+        "cut.jpg": "cut short",
+        "volume.tif": "does not read",
+        "complex.tif": "does not read",
+        "five.tif": "5 channels",
+        "bomb.png": "max-pixels",
+        "missing.png": "does not exist",
+        ".": "folder",
+    }
+    for name, reason in reasons.items():
+        with pytest.raises(ImageFileError, match=reason) as caught:
+            read(tmp_path / name)
+        assert "\n" not in str(caught.value)
+        assert name in str(caught.value)
+
+
+def test_pixels_without_number_are_refused_and_wide_ranges_come_back():
+    with pytest.raises(InvalidInput, match="NaN"):
+        Range.of(np.array([0.0, np.nan]))
+    for samples in (np.array([-400, 30, 3200], "i2"), np.array([-1e4, 7e8]), np.array([5], "i4")):
+        span = Range.of(samples)
+        normal = span.normalise(samples)
+        assert normal.min() >= 0
+        assert normal.max() <= 1
+        restored = span.restore(normal, samples.dtype)
+        np.testing.assert_allclose(restored, samples, rtol=1e-6, atol=1)  # float32 between
+
+
+def test_restoring_rounds_and_holds_to_the_type():
+    span = Range.of(np.zeros(1, np.uint8))
+    restored = span.restore(np.array([-0.1, 0.4999 / 255, 0.5001 / 255, 1.2], np.float32), np.dtype("u1"))
+    assert restored.tolist() == [0, 0, 1, 255]
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, ValueError, OSError(28, "No space left on device")])
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, failure):
+    target = tmp_path / "a.png"
+    target.write_bytes(b"precious")
+
+    def fail_halfway() -> None:
+        with replacing(target) as file:
+            file.write(b"half")
+            raise failure
+
+    with pytest.raises((KeyboardInterrupt, ValueError, ImageFileError)) as caught:
+        fail_halfway()
+    if isinstance(failure, OSError):
+        assert "disk is full" in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
+    assert target.read_bytes() == b"precious"
+
+
+def test_unknown_endings_and_formats_are_refused_by_name():
+    with pytest.raises(ImageFileError, match=r"'\.gif'"):
+        format_of(Path("a.gif"))
+    with pytest.raises(InvalidInput, match="'psd'"):
+        format_named("psd")
