@@ -1,0 +1,205 @@
+"""Where output pixels lie: sizes, scales, regions, and the cells their centres fall in.
+
+Positions are in input pixels from the top left corner: input pixel p spans [p, p + 1), its centre is p + ½.
+Output pixel i of N over an axis of n input pixels has its centre at (i + ½)·n/N (align_corners=False).
+All of it is small, computed once per rendering on the host in float64 or exact integers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from thera.errors import InvalidInput
+from thera.field.psf import Filter
+
+# A cell magnified more than this is evaluated in parts, so that the table of offsets stays small.
+LARGEST_PATCH = 32
+# Samples per footprint that make an average over samples an accurate integral.
+SAMPLES_PER_FOOTPRINT = 3
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The centres of output pixels along one axis: the cell each falls in and its offset in [-½, ½] there."""
+
+    cell: np.ndarray
+    offset: np.ndarray
+    step: float  # input pixels per output pixel
+
+    def __len__(self) -> int:
+        return len(self.cell)
+
+    def __getitem__(self, part: slice) -> Axis:
+        return Axis(self.cell[part], self.offset[part], self.step)
+
+    @property
+    def centre(self) -> np.ndarray:
+        return self.cell + self.offset + 0.5
+
+    @classmethod
+    def whole(cls, cells: int, size: int, start: int = 0, stop: int | None = None) -> Axis:
+        """Output pixels [start, stop) of `size` over all cells, exact also where a centre is on a border."""
+        i = np.arange(start, size if stop is None else stop, dtype=np.int64)
+        cell, rest = np.divmod((2 * i + 1) * cells, 2 * size)
+        return cls(cell, rest / (2 * size) - 0.5, cells / size)
+
+    @classmethod
+    def part(cls, cells: int, size: int, low: float, high: float) -> Axis:
+        """`size` output pixels over [low, high]; the same numbers as `whole` gives where they coincide."""
+        step = (high - low) / size
+        whole, start = cells / step, low / step
+        if abs(whole - round(whole)) < 1e-6 and abs(start - round(start)) < 1e-6:
+            return cls.whole(cells, round(whole), round(start), round(start) + size)
+        centre = low + (np.arange(size) + 0.5) * step
+        cell = np.clip(np.floor(centre), 0, cells - 1).astype(np.int64)
+        return cls(cell, centre - cell - 0.5, step)
+
+
+def axes(
+    shape: tuple[int, int],
+    scale: float | Sequence[float] | None,
+    size: Sequence[int] | None,
+    region: Sequence[float] | None,
+) -> tuple[Axis, Axis]:
+    """The row and column axes of a rendering of an image of `shape`, from what the user asked for."""
+    if (scale is None) == (size is None):
+        raise InvalidInput("Rendering needs either a scale or a size; give exactly one of the two.")
+    low, high = _region(shape, region)
+    if size is not None:
+        sizes = _pair("size", size)
+        if any(s != int(s) or s < 1 for s in sizes):
+            raise InvalidInput(f"size={size!r} is no output size; give two whole numbers of at least 1.")
+    else:
+        scales = _pair("scale", scale)
+        if any(s <= 0 for s in scales):
+            raise InvalidInput(f"scale={scale!r} cannot be rendered; a scale must be above 0.")
+        whole = [round(n * s) for n, s in zip(shape, scales, strict=True)]
+        if min(whole) < 1:
+            raise InvalidInput(
+                f"scale={scale!r} leaves no pixel of an image of {shape[0]}×{shape[1]}; use a larger scale."
+            )
+        # The scale that holds is the one the whole output's size gives, also for a region of it.
+        sizes = [max(1, round((b - a) * N / n)) for a, b, N, n in zip(low, high, whole, shape, strict=True)]
+    rows, cols = (Axis.part(n, int(N), a, b) for n, N, a, b in zip(shape, sizes, low, high, strict=True))
+    return rows, cols
+
+
+def _region(shape: tuple[int, int], region: Sequence[float] | None) -> tuple[list[float], list[float]]:
+    if region is None:
+        return [0.0, 0.0], [float(n) for n in shape]
+    try:
+        top, left, bottom, right = (float(edge) for edge in region)
+    except (TypeError, ValueError):
+        top = math.nan
+    if not (math.isfinite(top) and 0 <= top < bottom <= shape[0] and 0 <= left < right <= shape[1]):
+        raise InvalidInput(
+            f"region={region!r} is no part of an image of {shape[0]}×{shape[1]}; "
+            "give (top, left, bottom, right) in input pixels, within the image and not empty."
+        )
+    return [top, left], [bottom, right]
+
+
+def _pair(name: str, value: Any) -> list[float]:
+    """Two finite numbers, from a number or a pair."""
+    try:
+        pair = [float(item) for item in (value if np.ndim(value) else (value, value))]
+    except (TypeError, ValueError):
+        pair = []
+    if len(pair) != 2 or not all(math.isfinite(item) for item in pair):
+        raise InvalidInput(f"{name}={value!r} cannot be used; give a finite number, or two: (rows, columns).")
+    return pair
+
+
+@dataclass(frozen=True)
+class Patches:
+    """An axis as patches of equally spaced offsets, `length` each: patch u reads cell[u] from shift[u] on.
+
+    Equal spacing is what makes one matrix product of any scale: x = shift[u] + j·step for j < length, and the
+    shift is a change of phase.
+    """
+
+    cell: np.ndarray
+    shift: np.ndarray
+    length: int
+    step: float
+    index: np.ndarray | None  # where each output pixel lies among the patches' samples; None if in order
+
+    @classmethod
+    def of(cls, axis: Axis, largest: int = LARGEST_PATCH) -> Patches:
+        position = np.arange(len(axis))
+        starts = np.flatnonzero(np.diff(axis.cell, prepend=-1))
+        run = np.searchsorted(starts, position, side="right") - 1
+        within = position - starts[run]
+        longest = int(within.max()) + 1
+        length = math.ceil(longest / math.ceil(longest / largest))
+        first = within % length == 0
+        patch = np.cumsum(first) - 1
+        index = patch * length + within % length
+        in_order = len(index) == (patch[-1] + 1) * length
+        return cls(axis.cell[first], axis.offset[first], length, axis.step, None if in_order else index)
+
+    @property
+    def offsets(self) -> np.ndarray:
+        return np.arange(self.length) * self.step
+
+
+@dataclass(frozen=True)
+class Taps:
+    """For each output pixel, which fine samples it averages and with which weights, both (size, taps)."""
+
+    index: np.ndarray
+    weight: np.ndarray
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How one axis is read: samples of the field, each through a footprint of `step` input pixels, and, where
+    an output pixel is larger than an input pixel, the average of them across cells (`taps`)."""
+
+    axis: Axis
+    step: float
+    taps: Taps | None = None
+
+    def band(self, start: int, stop: int) -> Reading:
+        """The reading of output pixels [start, stop) alone."""
+        if self.taps is None:
+            return Reading(self.axis[start:stop], self.step)
+        index, weight = self.taps.index[start:stop], self.taps.weight[start:stop]
+        first = int(index.min())
+        return Reading(self.axis[first : int(index.max()) + 1], self.step, Taps(index - first, weight))
+
+    def __len__(self) -> int:
+        return len(self.axis) if self.taps is None else len(self.taps.index)
+
+
+def reading(axis: Axis, cells: int, psf: Filter, kappa: float, order: int) -> Reading:
+    """Read an axis directly, or, where the footprint exceeds a cell, through finer samples across cells.
+
+    A local field ends with its cell, so damping its components cannot average neighbouring pixels: that takes
+    samples of several cells. They lie 1/m apart, at least three in a footprint, and each has passed the
+    filter at a footprint of 1/m already. Weights are normalised over the image, so that borders stay unbiased.
+    """
+    footprint = psf.footprint
+    if footprint is None or footprint * axis.step <= 1:
+        return Reading(axis, axis.step)
+    size = footprint * axis.step
+    m = math.ceil(SAMPLES_PER_FOOTPRINT / size)
+    radius = psf.radius(size, 1 / m, kappa) * m
+    centre = axis.centre * m - 0.5
+    index = np.floor(centre - radius).astype(np.int64)[:, None] + np.arange(math.ceil(2 * radius) + 2)
+    inside = (index >= 0) & (index < cells * m)
+    distance = (index - centre[:, None]) / m
+    # u = g / Σg and its derivatives by the product rule (u·Σg)' = g', so that constants have none.
+    g = [weight * inside for weight in psf.spread(distance, size, 1 / m, kappa, order)]
+    u: list[np.ndarray] = []
+    for k in range(order + 1):
+        known = sum(math.comb(k, j) * u[j] * g[k - j].sum(1, keepdims=True) for j in range(k))
+        u.append((g[k] - known) / g[0].sum(1, keepdims=True))
+    used = np.any(u[order] != 0, axis=0)
+    index = np.clip(index[:, used], 0, cells * m - 1)
+    return Reading(Axis.whole(cells, cells * m), 1 / (m * footprint), Taps(index, u[order][:, used]))

@@ -1,0 +1,216 @@
+"""`HeatField`: the continuous picture between encoding and rendering."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from thera.errors import InvalidInput
+from thera.field import render as _render
+from thera.field.grid import axes
+from thera.field.psf import as_filter, to_numpy
+
+Array = Any  # a NumPy or torch array; see array-api-compat
+MEMORY = 256 << 20
+
+
+class HeatField:
+    """An H×W grid of local fields, one over the cell of each input pixel, x = (row, column) from its centre:
+
+        Φ(x, t) = I + Σₖ aₖ · exp(-|wₖ|² κ t) · sin(wₖ·x + φₖ)
+
+    | argument | shape | meaning |
+    | --- | --- | --- |
+    | pixels | H×W×channels | I, the colour each local field oscillates about |
+    | features | H×W×C | what the head makes the coefficients of; without a head, the coefficients |
+    | head_weight, head_bias | C×(channels + 1)c, (channels + 1)c | `features @ head_weight + head_bias` are \
+the c×channels amplitudes a (row-major), then the c phases φ |
+    | components | 2×c | the frequencies w: down the rows, along the columns; radians per input pixel |
+    | kappa | number | the diffusivity κ |
+
+    Arrays are NumPy's or torch's, on any device, and renderings are of the same kind, in float32. Positions
+    are (row, column) in input pixels from the top left corner; pixel p spans [p, p + 1).
+
+    >>> rng = np.random.default_rng(0)
+    >>> field = HeatField.from_coefficients(
+    ...     pixels=rng.random((5, 4, 3)),
+    ...     amplitude=0.1 * rng.standard_normal((5, 4, 8, 3)),
+    ...     phase=rng.uniform(-np.pi, np.pi, (5, 4, 8)),
+    ...     components=rng.uniform(-6, 6, (2, 8)),
+    ...     kappa=0.03,
+    ... )
+    >>> field.render(scale=2.5).shape
+    (12, 10, 3)
+    """
+
+    def __init__(
+        self,
+        pixels: Array,
+        features: Array,
+        head_weight: Array | None,
+        head_bias: Array | None,
+        components: Array,
+        kappa: float,
+    ) -> None:
+        if (head_weight is None) != (head_bias is None):
+            raise InvalidInput("A field got half of a head; give head_weight and head_bias, or neither.")
+        self.pixels = _float32(pixels)
+        self.features = _float32(features)
+        self.head_weight = None if head_weight is None else _float32(head_weight)
+        self.head_bias = None if head_bias is None else _float32(head_bias)
+        # Tables are made of these on the host, in float64.
+        self.components = to_numpy(components).astype(np.float64)
+        self.kappa = float(kappa)
+        self._check()
+
+    @classmethod
+    def from_coefficients(
+        cls, pixels: Array, amplitude: Array, phase: Array, components: Array, kappa: float
+    ) -> HeatField:
+        """A field of known coefficients: pixels H×W×channels, amplitude H×W×c×channels, phase H×W×c."""
+        xp = array_api_compat.array_namespace(pixels, amplitude, phase)
+        if amplitude.ndim != 4 or tuple(phase.shape) != tuple(amplitude.shape[:3]):
+            raise InvalidInput(
+                f"amplitude is of shape {tuple(amplitude.shape)} and phase of {tuple(phase.shape)}; "
+                "they must be H×W×c×channels and H×W×c."
+            )
+        H, W = amplitude.shape[:2]
+        features = xp.concat([xp.reshape(_float32(amplitude), (H, W, -1)), _float32(phase)], axis=2)
+        return cls(pixels, features, None, None, components, kappa)
+
+    def _check(self) -> None:
+        c = self.components.shape[-1]
+        if self.components.shape != (2, c) or not np.all(np.isfinite(self.components)):
+            raise InvalidInput(f"components of shape {self.components.shape} must be 2×c finite numbers.")
+        if not (math.isfinite(self.kappa) and self.kappa >= 0):
+            raise InvalidInput(f"kappa={self.kappa!r} must be a finite number of at least 0.")
+        if self.pixels.ndim != 3 or min(self.pixels.shape) < 1:
+            raise InvalidInput(f"pixels of shape {tuple(self.pixels.shape)} must be H×W×channels, none 0.")
+        outputs = (self.channels + 1) * c
+        width = outputs if self.head_weight is None else self.head_weight.shape[0]
+        if tuple(self.features.shape) != (*self.shape, width):
+            raise InvalidInput(
+                f"features of shape {tuple(self.features.shape)} do not fit; "
+                f"with these pixels and this head they must be {(*self.shape, width)}."
+            )
+        if self.head_weight is None or self.head_bias is None:
+            return
+        heads = tuple(self.head_weight.shape), tuple(self.head_bias.shape)
+        if heads != ((width, outputs), (outputs,)):
+            raise InvalidInput(
+                f"The head is of shapes {heads[0]} and {heads[1]}; "
+                f"for {c} components and {self.channels} channels they must be C×{outputs} and {outputs}."
+            )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(H, W), in input pixels."""
+        H, W = self.pixels.shape[:2]
+        return H, W
+
+    @property
+    def channels(self) -> int:
+        return self.pixels.shape[2]
+
+    @property
+    def namespace(self) -> Any:
+        """The array library of this field."""
+        return array_api_compat.array_namespace(self.pixels)
+
+    @property
+    def device(self) -> Any:
+        return array_api_compat.device(self.pixels)
+
+    def __repr__(self) -> str:
+        H, W = self.shape
+        kind = "torch" if array_api_compat.is_torch_array(self.pixels) else "numpy"
+        return (
+            f"HeatField({H}×{W}×{self.channels}, {self.components.shape[1]} components, "
+            f"κ={self.kappa:.4g}, {kind} on {self.device})"
+        )
+
+    @cached_property
+    def _head(self) -> tuple[Array, Array]:
+        """The head with its amplitudes channel by channel, so that each channel's c are contiguous."""
+        c = self.components.shape[1]
+        order = np.arange(c * self.channels).reshape(c, self.channels).T.ravel()
+        order = np.concatenate([order, np.arange(c * self.channels, c * (self.channels + 1))])
+        xp = self.namespace
+        order = xp.asarray(order, device=self.device)
+        return xp.take(self.head_weight, order, axis=1), xp.take(self.head_bias, order, axis=0)
+
+    def coefficients(self, features: Array) -> tuple[Array, Array]:
+        """Amplitudes (P, channels, c) and phases (P, c) of cells with these features (P, C)."""
+        xp = self.namespace
+        P, c, split = features.shape[0], self.components.shape[1], self.channels * self.components.shape[1]
+        if self.head_weight is None:
+            amplitude = xp.reshape(features[:, :split], (P, c, self.channels))
+            return xp.permute_dims(amplitude, (0, 2, 1)), features[:, split:]
+        weight, bias = self._head
+        head = features @ weight
+        head += bias
+        return xp.reshape(head[:, :split], (P, self.channels, c)), head[:, split:]
+
+    def crop(self, rows: slice, cols: slice) -> HeatField:
+        """The field of some of the cells: `field.crop(slice(0, 64), slice(32, 96))`."""
+        return HeatField(
+            self.pixels[rows, cols, :],
+            self.features[rows, cols, :],
+            self.head_weight,
+            self.head_bias,
+            self.components,
+            self.kappa,
+        )
+
+    def render(
+        self,
+        scale: float | Sequence[float] | None = None,
+        size: Sequence[int] | None = None,
+        region: Sequence[float] | None = None,
+        psf: object = None,
+        *,
+        derivative: tuple[int, int] = (0, 0),
+        memory: int = MEMORY,
+    ) -> Array:
+        """The field on a regular grid, H'×W'×channels, float32, unclipped.
+
+        `scale`: a positive number or one per axis (rows, columns), up or down; or `size`: (H', W').
+        `region`: (top, left, bottom, right) in input pixels; `size` is then the region's.
+        `psf`: a filter, or a function of the frequencies; `Gaussian()`, the paper's, unless given.
+        `derivative`: orders along (rows, columns), per input pixel.
+        `memory`: bytes to work in, beyond the result.
+
+        >>> field = HeatField(np.ones((2, 2, 3)), np.zeros((2, 2, 4)), None, None, np.ones((2, 1)), 0.03)
+        >>> float(field.render(scale=(1.5, 3)).min())
+        1.0
+        """
+        rows, cols = axes(self.shape, scale, size, region)
+        xp = self.namespace
+        out = xp.empty((len(rows), len(cols), self.channels), dtype=xp.float32, device=self.device)
+        for start, band in _render.bands(self, rows, cols, as_filter(psf), derivative, memory):
+            out[start : start + band.shape[0], :, :] = band
+        return out
+
+    def render_bands(
+        self,
+        scale: float | Sequence[float] | None = None,
+        size: Sequence[int] | None = None,
+        region: Sequence[float] | None = None,
+        psf: object = None,
+        *,
+        derivative: tuple[int, int] = (0, 0),
+        memory: int = MEMORY,
+    ) -> Iterator[tuple[int, Array]]:
+        """What `render` gives, as (first row, band) from top to bottom, for outputs larger than memory."""
+        rows, cols = axes(self.shape, scale, size, region)
+        return _render.bands(self, rows, cols, as_filter(psf), derivative, memory)
+
+
+def _float32(array: Array) -> Array:
+    xp = array_api_compat.array_namespace(array)
+    return xp.astype(array, xp.float32, copy=False)

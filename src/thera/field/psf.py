@@ -1,0 +1,239 @@
+"""Filters: the point spread functions a field is read through.
+
+Every sinusoid of a field passes through a filter by one multiplication with the filter's transfer function,
+which is an exact convolution. A filter is therefore a function of the frequency as the output sees it,
+ν = Jᵀw in radians per output pixel, where J is the Jacobian of the output's pixel steps in input pixels
+(diag(1/s₁, 1/s₂) for a resize); the output's Nyquist frequency is |ν| = π.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from thera.errors import InvalidInput
+
+Array = Any  # a NumPy or torch array; see array-api-compat
+
+# The paper's κ: a Gaussian of covariance 2κ₀ passes half of the amplitude at the Nyquist frequency. A trained
+# κ is smaller, too small to keep a downscaled picture from aliasing: it passes ¾ there.
+NYQUIST_KAPPA = math.log(4) / (2 * math.pi**2)
+
+
+class Filter(ABC):
+    """A point spread function, known by its transfer function."""
+
+    @property
+    def footprint(self) -> float | None:
+        """Its size in output pixels, or None if it never looks beyond the cell it is read in.
+
+        A footprint larger than an input pixel is spread across cells (see `spread`).
+        """
+        return 1.0
+
+    @abstractmethod
+    def response(self, nu1: Array, nu2: Array, kappa: float) -> Array:
+        """The factor of the frequencies ν₁ (down the rows) and ν₂ (along the columns)."""
+
+    def transfer(self, components: Array, jacobian: Array, kappa: float) -> Array:
+        """The factor of each component: (2, c) and (..., 2, 2) to (..., c)."""
+        xp = array_api_compat.array_namespace(components, jacobian)
+        nu = xp.matmul(xp.matrix_transpose(jacobian), components)  # ν = Jᵀw
+        return self.response(nu[..., 0, :], nu[..., 1, :], kappa)
+
+    def spread(
+        self, distance: np.ndarray, size: float, fine: float, kappa: float, order: int
+    ) -> list[np.ndarray]:
+        """Weights, up to a common factor, of field samples at `distance` input pixels from an output pixel,
+        and their derivatives by the output pixel's position up to `order`.
+
+        `size` is the footprint and `fine` the samples' spacing, both in input pixels; the samples have
+        already passed the filter at a footprint of `fine`. What remains is a Gaussian, for the filters
+        without a spatial form too.
+        """
+        sigma = remaining_sigma(size, fine, kappa)
+        weight = np.exp(-0.5 * (distance / sigma) ** 2)
+        hermite = [np.polynomial.hermite_e.HermiteE.basis(k) for k in range(order + 1)]
+        return [weight * hermite[k](distance / sigma) / sigma**k for k in range(order + 1)]
+
+    def radius(self, size: float, fine: float, kappa: float) -> float:
+        """The distance in input pixels beyond which `spread` is negligible (3e-4 of its peak)."""
+        return 4 * remaining_sigma(size, fine, kappa)
+
+
+def remaining_sigma(size: float, fine: float, kappa: float) -> float:
+    """Standard deviation left to a footprint of `size` > 1 when samples of footprint `fine` ≤ 1 are averaged.
+
+    Up to one input pixel the field's own κ holds, beyond it the paper's: 2κ + 2κ₀(size² - 1) in all.
+    """
+    return math.sqrt(2 * kappa * (1 - fine**2) + 2 * NYQUIST_KAPPA * (size**2 - 1))
+
+
+@dataclass(frozen=True)
+class Gaussian(Filter):
+    """The paper's heat kernel, of covariance 2κ·bandwidth²·JJᵀ: t = 1/s² at scale s.
+
+    `bandwidth` below 1 sharpens, above 1 blurs. `t` fixes the paper's t instead, whatever the output's
+    pixels: Φ(x, t) of each cell by itself, as the published code evaluates it.
+
+    >>> Gaussian(bandwidth=0.8)
+    Gaussian(bandwidth=0.8, t=None)
+    """
+
+    bandwidth: float = 1.0
+    t: float | None = None
+
+    def __post_init__(self) -> None:
+        _require_positive("bandwidth", self.bandwidth)
+        if self.t is not None and not (math.isfinite(self.t) and self.t >= 0):
+            raise InvalidInput(f"Gaussian got t={self.t!r}; t must be a finite number of at least 0.")
+
+    @property
+    def footprint(self) -> float | None:
+        return self.bandwidth if self.t is None else None
+
+    def transfer(self, components: Array, jacobian: Array, kappa: float) -> Array:
+        if self.t is None:
+            return super().transfer(components, jacobian, kappa)
+        xp = array_api_compat.array_namespace(components, jacobian)
+        return xp.exp(-kappa * self.t * xp.sum(components**2, axis=0))
+
+    def response(self, nu1: Array, nu2: Array, kappa: float) -> Array:
+        xp = array_api_compat.array_namespace(nu1)
+        return xp.exp(-kappa * self.bandwidth**2 * (nu1**2 + nu2**2))
+
+
+@dataclass(frozen=True)
+class Box(Filter):
+    """The mean over an area of `width`×`width` output pixels: at width 1, a sensor without gaps.
+
+    >>> Box(2.0).response(np.asarray([0.0, np.pi]), np.zeros(2), 0.03).round(6)
+    array([1., 0.])
+    """
+
+    width: float = 1.0
+
+    def __post_init__(self) -> None:
+        _require_positive("width", self.width)
+
+    @property
+    def footprint(self) -> float:
+        return self.width
+
+    def response(self, nu1: Array, nu2: Array, kappa: float) -> Array:
+        return _sinc(nu1 * self.width / 2) * _sinc(nu2 * self.width / 2)
+
+    def spread(
+        self, distance: np.ndarray, size: float, fine: float, kappa: float, order: int
+    ) -> list[np.ndarray]:
+        """Area weights; where derivatives are asked for (a box has none), the Gaussian's."""
+        if order:
+            return super().spread(distance, size, fine, kappa, order)
+        overlap = np.minimum(size / 2, distance + fine / 2) - np.maximum(-size / 2, distance - fine / 2)
+        return [np.maximum(overlap, 0)]
+
+
+@dataclass(frozen=True)
+class Butterworth(Filter):
+    """A maximally flat low-pass: half the power at `cutoff`, relative to the output's Nyquist frequency.
+
+    >>> Butterworth(order=3).response(np.asarray([0.0, np.pi]), np.zeros(2), 0.03).round(4)
+    array([1.    , 0.7071])
+    """
+
+    order: int = 2
+    cutoff: float = 1.0
+
+    def __post_init__(self) -> None:
+        _require_positive("order", self.order)
+        _require_positive("cutoff", self.cutoff)
+
+    def response(self, nu1: Array, nu2: Array, kappa: float) -> Array:
+        relative = (nu1**2 + nu2**2) / (math.pi * self.cutoff) ** 2
+        return (1 + relative**self.order) ** -0.5
+
+
+@dataclass(frozen=True)
+class Ideal(Filter):
+    """Every frequency up to `cutoff`, relative to the output's Nyquist frequency, and none beyond."""
+
+    cutoff: float = 1.0
+
+    def __post_init__(self) -> None:
+        _require_positive("cutoff", self.cutoff)
+
+    def response(self, nu1: Array, nu2: Array, kappa: float) -> Array:
+        xp = array_api_compat.array_namespace(nu1)
+        return xp.astype(nu1**2 + nu2**2 <= (math.pi * self.cutoff) ** 2, nu1.dtype)
+
+
+@dataclass(frozen=True)
+class Point(Filter):
+    """No filter: the field as it is, t = 0. Aliases wherever the output is too coarse for the field."""
+
+    @property
+    def footprint(self) -> None:
+        return None
+
+    def response(self, nu1: Array, nu2: Array, kappa: float) -> Array:
+        xp = array_api_compat.array_namespace(nu1)
+        return xp.ones_like(nu1)
+
+
+@dataclass(frozen=True)
+class Transfer(Filter):
+    """Any transfer function g(ν₁, ν₂), vectorised over NumPy arrays of radians per output pixel.
+
+    >>> diagonal = Transfer(lambda nu1, nu2: np.exp(-0.1 * (nu1 + nu2) ** 2))
+    """
+
+    function: Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+    def response(self, nu1: Array, nu2: Array, kappa: float) -> Array:
+        xp = array_api_compat.array_namespace(nu1)
+        factor = np.asarray(self.function(to_numpy(nu1), to_numpy(nu2)))
+        if factor.shape != tuple(nu1.shape) or not np.isrealobj(factor) or not np.all(np.isfinite(factor)):
+            raise InvalidInput(
+                f"The filter {self.function!r} gave {factor.dtype} values of shape {factor.shape} for "
+                f"frequencies of shape {tuple(nu1.shape)}; it must give one finite real factor for each."
+            )
+        return xp.asarray(factor, dtype=nu1.dtype, device=array_api_compat.device(nu1))
+
+
+def as_filter(psf: object) -> Filter:
+    """The filter a `psf` argument means: None is `Gaussian()`, a callable is `Transfer`."""
+    if psf is None:
+        return Gaussian()
+    if isinstance(psf, Filter):
+        return psf
+    if isinstance(psf, type) or not callable(psf):
+        raise InvalidInput(
+            f"psf={psf!r} is no filter; give thera.Gaussian(), Box(), Butterworth(), Ideal(), Point() or "
+            "a function of the frequencies (ν₁, ν₂)."
+        )
+    return Transfer(psf)
+
+
+def to_numpy(array: Array) -> np.ndarray:
+    """The same values as a NumPy array, from any device."""
+    if array_api_compat.is_torch_array(array):
+        array = array.detach().cpu()
+    return np.asarray(array)
+
+
+def _sinc(z: Array) -> Array:
+    """sin z / z."""
+    xp = array_api_compat.array_namespace(z)
+    nonzero = xp.where(z == 0, xp.ones_like(z), z)
+    return xp.where(z == 0, xp.ones_like(z), xp.sin(nonzero) / nonzero)
+
+
+def _require_positive(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise InvalidInput(f"The filter got {name}={value!r}; it must be a finite number above 0.")
