@@ -1,0 +1,136 @@
+"""Files of networks: `export` writes ONNX, `convert` any model file as another."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from thera.errors import InvalidInput, ModelError
+from thera.models.loading import load_network
+from thera.models.optional import require
+from thera.models.weights import check_storage, describe, is_half, save_safetensors
+
+if TYPE_CHECKING:
+    from thera.networks import Thera
+
+OPSET = 18
+EXAMPLE = (20, 28)  # neither square nor a multiple of the window: no size is to be taken for a constant
+
+
+def export(
+    network: Thera | str | Path,
+    path: str | Path,
+    storage: str = "f16",
+    metadata: dict[str, Any] | None = None,
+) -> None:
+    """Write a network, or the network of a model file, as ONNX for images of any height and width.
+
+    `storage` "f16" halves the file: weights are stored as float16 and computed with as float32.
+
+    >>> export("edsr-air.safetensors", "edsr-air.onnx")  # doctest: +SKIP
+    """
+    Path(path).write_bytes(onnx_bytes(network, storage, metadata))
+
+
+def convert(source: str | Path, path: str | Path, storage: str = "f32") -> None:
+    """Write a shipped model, a safetensors file or a published checkpoint as `path`, .safetensors or .onnx.
+
+    >>> convert("thera-rdn-pro.pkl", "rdn-pro.safetensors")  # doctest: +SKIP
+    """
+    suffix = Path(path).suffix
+    if suffix not in (".safetensors", ".onnx"):
+        raise InvalidInput(f"cannot convert to {Path(path).name!r}: expected a name in .safetensors or .onnx")
+    network, metadata = load_network(source)
+    write = save_safetensors if suffix == ".safetensors" else export
+    write(network, path, storage, metadata)
+
+
+def onnx_bytes(
+    network: Thera | str | Path, storage: str = "f16", metadata: dict[str, Any] | None = None
+) -> bytes:
+    """What `export` writes."""
+    check_storage(storage)
+    torch = require("torch", "export", "ONNX export")
+    onnx = require("onnx", "export", "ONNX export")
+    require("onnxscript", "export", "ONNX export")
+    if isinstance(network, str | Path):
+        network, stored = load_network(network)
+        metadata = {**stored, **(metadata or {})}
+    if not network.spec.renderable:
+        raise ModelError(
+            f"{network.spec.name} with an ablation is not exported: its fields cannot be rendered"
+        )
+
+    sizes = {2: torch.export.Dim("height", min=1), 3: torch.export.Dim("width", min=1)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter's own making
+        program = torch.onnx.export(
+            network.eval(),
+            (torch.rand(1, 3, *EXAMPLE),),
+            input_names=["image"],
+            output_names=["features"],
+            dynamic_shapes={"image": sizes},
+            opset_version=OPSET,
+            dynamo=True,
+            verbose=False,
+        )
+    model = program.model_proto
+    strip(model)
+    add_constants(model.graph, network)
+    if storage == "f16":
+        store_half(model.graph)
+    onnx.helper.set_model_props(model, {"thera": json.dumps(describe(network, metadata))})
+    onnx.checker.check_model(model)
+    return model.SerializeToString()
+
+
+def strip(model: Any) -> None:
+    """Leave the graph alone: the exporter notes the source files and lines that every node came from."""
+    model.doc_string = ""
+    del model.metadata_props[:]
+    graph = model.graph
+    graph.doc_string = ""
+    del graph.metadata_props[:]
+    del graph.value_info[:]
+    for part in (*graph.node, *graph.input, *graph.output, *graph.initializer):
+        part.doc_string = ""
+        del part.metadata_props[:]
+
+
+def add_constants(graph: Any, network: Thera) -> None:
+    """What makes fields of the features: the last layer, the bank and κ, as outputs of the graph."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    weight, bias = network.folded_head()
+    constants = {
+        "head_weight": weight,
+        "head_bias": bias,
+        "components": network.components,
+        "kappa": network.kappa,
+    }
+    for name, tensor in constants.items():
+        value = tensor.detach().numpy()
+        stored = "head.weight" if name == "head_weight" else f"{name}.value"
+        graph.initializer.append(numpy_helper.from_array(value, stored))
+        graph.node.append(helper.make_node("Identity", [stored], [name]))
+        graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape))
+
+
+def store_half(graph: Any) -> None:
+    """Store the weights as float16 behind a cast to float32, which ONNX Runtime computes once, at loading."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    casts = []
+    for tensor in graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT and is_half(tensor.name, tensor.dims):
+            name = tensor.name
+            half = numpy_helper.to_array(tensor).astype(np.float16)
+            tensor.CopyFrom(numpy_helper.from_array(half, f"{name}.f16"))
+            casts.append(helper.make_node("Cast", [tensor.name], [name], to=TensorProto.FLOAT))
+    nodes = [*casts, *graph.node]
+    del graph.node[:]
+    graph.node.extend(nodes)

@@ -1,0 +1,33 @@
+"""Models on the Hugging Face Hub: `hf:owner/repository`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from thera.errors import InvalidInput, ModelError
+from thera.models.optional import require
+
+SUFFIXES = (".onnx", ".safetensors", ".pkl")  # in the order of preference
+
+
+def download(repository: str) -> Path:
+    """The model file of a repository, from the local cache where it is there."""
+    if len(repository.split("/")) != 2 or not all(repository.split("/")):
+        raise InvalidInput(f"hf:{repository} names no repository: expected hf:owner/repository")
+    hub = require("huggingface_hub", "hub", f"hf:{repository}")
+    try:
+        folder = hub.snapshot_download(repository, allow_patterns=[f"*{suffix}" for suffix in SUFFIXES])
+    except (hub.errors.HFValidationError, hub.errors.RepositoryNotFoundError) as error:
+        raise ModelError(f"hf:{repository} is not a repository one can read: check its name") from error
+    except (hub.errors.HfHubHTTPError, hub.errors.LocalEntryNotFoundError, OSError) as error:
+        raise ModelError(
+            f"hf:{repository} cannot be reached and is not in the local cache: go online, or give a file"
+        ) from error
+    return model_in(Path(folder), repository)
+
+
+def model_in(folder: Path, repository: str) -> Path:
+    for suffix in SUFFIXES:
+        if found := sorted(folder.rglob(f"*{suffix}")):
+            return found[0]
+    raise ModelError(f"hf:{repository} holds no model: expected a file ending in {', '.join(SUFFIXES)}")

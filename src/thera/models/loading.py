@@ -1,0 +1,147 @@
+"""`load`: a name, a file or a Hugging Face repository becomes a model. The file alone says what it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from thera.errors import InvalidInput, ModelError
+from thera.models.engine import PRECISIONS
+from thera.models.hub import download
+from thera.models.model import Model
+from thera.models.onnx_engine import OnnxEngine
+from thera.models.optional import require
+from thera.models.published import load_published
+from thera.models.weights import describe, load_safetensors, read_header
+from thera.networks.spec import Spec
+
+if TYPE_CHECKING:
+    from thera.networks import Thera
+
+ENGINES = ("auto", "onnx", "torch")
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """A model that comes with Thera, as its files describe it."""
+
+    name: str
+    spec: Spec
+    parameters: int
+    metadata: dict[str, Any]
+    onnx: Path
+    safetensors: Path
+
+
+def shipped() -> list[Shipped]:
+    """The models that come with Thera, smallest first. Reads headers only.
+
+    >>> [model.name for model in shipped()]  # doctest: +SKIP
+    ['edsr-air', 'edsr-plus', 'edsr-pro']
+    """
+    folder = Path(str(files("thera"))) / "weights"
+    found = []
+    for path in folder.glob("*.safetensors"):
+        metadata = read_header(path)
+        spec, parameters = Spec.from_dict(metadata), int(metadata["parameters"])
+        found.append(Shipped(path.stem, spec, parameters, metadata, path.with_suffix(".onnx"), path))
+    return sorted(found, key=lambda model: (model.parameters, model.name))
+
+
+def load(
+    name_or_path: str | Path,
+    engine: str = "auto",
+    device: str = "auto",
+    precision: str = "f32",
+    threads: int = 0,
+) -> Model:
+    """A model, by the name of a shipped one, a file, or `hf:owner/repository`.
+
+    Files are known by their content: ONNX, safetensors, or a published checkpoint (a pickle, read without
+    running anything in it).
+
+    `engine`: "onnx" (ONNX Runtime, on the CPU) or "torch". "auto" is ONNX Runtime for shipped models and ONNX
+    files, so that PyTorch need not be there and is not looked for; it is PyTorch for other files, for a
+    `device` other than the CPU and for a `precision` other than "f32".
+    `device`: "cpu", "cuda", "cuda:N" or "mps". "auto" is the CPU with ONNX Runtime; with PyTorch it is CUDA
+    where there is one.
+    `precision`: "f32", or with PyTorch "tf32", "bf16" or "f16".
+    `threads`: how many ONNX Runtime may use; 0 for all cores.
+
+    >>> import thera
+    >>> thera.load("edsr-air")  # doctest: +SKIP
+    Model(edsr-air, 1,228,545 parameters, onnx on cpu, f32)
+    """
+    if engine not in ENGINES:
+        raise InvalidInput(f"unknown engine {engine!r}: expected one of {', '.join(ENGINES)}")
+    if precision not in PRECISIONS:
+        raise InvalidInput(f"unknown precision {precision!r}: expected one of {', '.join(PRECISIONS)}")
+    onnx, weights = locate(name_or_path)
+    anything_else = device not in ("auto", "cpu") or precision != "f32"
+    if engine == "onnx" or (engine == "auto" and onnx is not None and not anything_else):
+        if anything_else:
+            raise InvalidInput(
+                f"the onnx engine computes in f32 on the CPU: device {device!r} at precision {precision!r} "
+                "needs engine 'torch'"
+            )
+        if onnx is None:
+            raise ModelError(
+                f"{weights} is no ONNX file: make one with `thera export`, or use engine 'torch'"
+            )
+        session = OnnxEngine(onnx, threads)
+        return Model(session, session.metadata)
+    if weights is None:
+        raise ModelError(f"{onnx} runs in f32 on the CPU alone: the torch engine needs its safetensors file")
+    network, metadata = load_network(weights)
+    from thera.models.torch_engine import TorchEngine
+
+    return Model(TorchEngine(network, device, precision), metadata)
+
+
+def load_network(name_or_path: str | Path) -> tuple[Thera, dict[str, Any]]:
+    """The network and the metadata of a shipped model, a safetensors file or a published checkpoint."""
+    onnx, path = locate(name_or_path)
+    if path is None:
+        raise ModelError(f"{onnx} is an ONNX file: expected a safetensors file or a published checkpoint")
+    require("torch", "torch", f"a network from {path.name}")
+    if kind_of(path) == "safetensors":
+        return load_safetensors(path)
+    network = load_published(path)
+    return network, describe(network, {"source": "published"})
+
+
+def locate(name_or_path: str | Path) -> tuple[Path | None, Path | None]:
+    """The ONNX file and the file of weights (safetensors, published) that a name stands for, where known."""
+    given = str(name_or_path)
+    if given.startswith("hf:"):
+        path = download(given.removeprefix("hf:"))
+    else:
+        for model in shipped():
+            if model.name == given:
+                return model.onnx, model.safetensors
+        path = Path(name_or_path)
+        if not path.is_file():
+            names = ", ".join(model.name for model in shipped()) or "none"
+            raise ModelError(
+                f"unknown model {given!r}: there is no such file, and the shipped models are {names}"
+            )
+    return (path, None) if kind_of(path) == "onnx" else (None, path)
+
+
+def kind_of(path: Path) -> str:
+    """ "onnx", "safetensors" or "pickle", by the first bytes."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(9)
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror}") from error
+    header = int.from_bytes(start[:8], "little")
+    if start[8:] == b"{" and header < path.stat().st_size:
+        return "safetensors"
+    if start[:1] == b"\x80" and start[1:2] in b"\x02\x03\x04\x05":
+        return "pickle"
+    if start[:1] == b"\x08":  # a protocol buffer whose first field is ONNX's version
+        return "onnx"
+    raise ModelError(f"{path} is no model: expected ONNX, safetensors or a published checkpoint")

@@ -1,0 +1,64 @@
+"""ONNX Runtime: the default on a CPU, and all that a plain installation needs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from thera.errors import ModelError
+from thera.models.engine import Array, Head
+
+OUTPUTS = ("features", "head_weight", "head_bias", "components", "kappa")
+
+
+class OnnxEngine:
+    """One session, made once. `threads`: 0 for all cores."""
+
+    name = "onnx"
+    device = "cpu"
+    precision = "f32"
+
+    def __init__(self, model: Path | bytes, threads: int = 0) -> None:
+        import onnxruntime as ort
+
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 3  # errors only: the library warns about its own optimisations
+        try:
+            self._session = ort.InferenceSession(
+                model if isinstance(model, bytes) else str(model), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # ONNX Runtime's exceptions share no narrower base
+            reason = str(error).splitlines()[0]
+            raise ModelError(
+                f"ONNX Runtime cannot read this model ({reason}): fetch or export it again"
+            ) from error
+        self.metadata = self._read_metadata()
+        # The constants are outputs of the graph; one pixel is the cheapest way to read them.
+        pixel = np.zeros((1, 3, 1, 1), np.float32)
+        weight, bias, components, kappa = self._session.run(list(OUTPUTS[1:]), {"image": pixel})
+        self.head = Head(weight, bias, components, float(kappa))
+        # Give memory back after each image: an arena otherwise keeps the largest image's for good.
+        self._run_options = ort.RunOptions()
+        self._run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+
+    def _read_metadata(self) -> dict[str, Any]:
+        inputs = [i.name for i in self._session.get_inputs()]
+        outputs = {o.name for o in self._session.get_outputs()}
+        text = self._session.get_modelmeta().custom_metadata_map.get("thera")
+        if text is None or inputs != ["image"] or not outputs.issuperset(OUTPUTS):
+            raise ModelError("an ONNX file, but not a Thera model: export one with `thera export`")
+        return json.loads(text)
+
+    def asarray(self, image: Array) -> Array:
+        if hasattr(image, "detach"):  # a PyTorch tensor, on whatever device
+            image = image.detach().cpu().numpy()
+        return np.array(image, np.float32, order="C")
+
+    def features(self, image: Array) -> Array:
+        x = np.ascontiguousarray(image.transpose(2, 0, 1)[None])
+        (y,) = self._session.run(["features"], {"image": x}, self._run_options)
+        return np.ascontiguousarray(y[0].transpose(1, 2, 0))

@@ -1,0 +1,165 @@
+"""Published checkpoints are pickles, and a pickle can run code. This reads those that hold data alone.
+
+Every name a pickle asks for is looked up in a closed list, and the list holds stand-ins of ours, not the
+things themselves: NumPy's own functions never see what a file says. A stand-in cannot be altered from
+within a pickle, and checks all it is given. Anything else is refused before it is called.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from thera.errors import ModelError, UnsafeCheckpoint
+
+NUMBERS = frozenset(("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"))
+LARGEST_TREE = 100_000  # containers and values; the largest published checkpoint has under 2,000
+
+
+def read_pickle(path: str | Path) -> Any:
+    """The containers, NumPy arrays and plain values in a pickle; nothing in the file is run."""
+    try:
+        with open(path, "rb") as file:
+            return _plain(_Unpickler(file).load(), [LARGEST_TREE])
+    except UnsafeCheckpoint as refusal:
+        raise UnsafeCheckpoint(f"{path} is refused, and nothing of it ran: {refusal}") from None
+    except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, KeyError) as error:
+        raise ModelError(f"{path} is a damaged pickle ({error}): fetch it again") from error
+    except (TypeError, ValueError, OverflowError, MemoryError, RecursionError) as error:
+        raise ModelError(f"{path} is a damaged pickle ({error}): fetch it again") from error
+
+
+class _StandIn:
+    """What a name in a pickle resolves to: callable, and closed to a pickle's wish to set its state."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._function(*arguments)
+
+    def __setstate__(self, state: Any) -> NoReturn:
+        raise UnsafeCheckpoint("it tries to alter the program that reads it")
+
+
+class _DType:
+    """Stands in for numpy.dtype: a number type and its byte order."""
+
+    __slots__ = ("code", "order")
+
+    def __init__(self, code: Any, *flags: Any) -> None:
+        kind = code.lstrip("<>=|") if isinstance(code, str) else code
+        if not isinstance(kind, str) or kind not in NUMBERS:
+            raise UnsafeCheckpoint(f"it holds values of type {code!r}, where only plain numbers are expected")
+        self.code, self.order = kind, "<"
+
+    def __setstate__(self, state: Any) -> None:
+        order, *structure = state[1:5]
+        if order not in ("<", ">", "|", "=") or structure != [None, None, None]:
+            raise UnsafeCheckpoint("it holds structured values, where only plain numbers are expected")
+        self.order = "<" if order == "=" else order
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.order + self.code)
+
+
+class _Array:
+    """Stands in for numpy.ndarray while a pickle fills it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = np.zeros(0, np.float32)
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, dtype, fortran, data = state
+        self.value = _filled(data, dtype, shape, "F" if fortran else "C")
+
+
+def _filled(data: Any, dtype: Any, shape: Any, order: str) -> np.ndarray:
+    if not isinstance(dtype, _DType) or not isinstance(data, bytes | bytearray):
+        raise UnsafeCheckpoint("it holds an array of something else than numbers")
+    if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
+        raise ModelError("it holds an array without a proper shape")
+    if len(data) != math.prod(shape) * dtype.dtype.itemsize:
+        raise ModelError(f"it holds {len(data)} bytes for an array of shape {shape}")
+    flat = np.frombuffer(bytes(data), dtype.dtype)
+    return flat.reshape(shape, order="F" if order == "F" else "C")
+
+
+def _reconstruct(kind: Any, *start: Any) -> _Array:
+    if kind is not _NDARRAY:
+        raise UnsafeCheckpoint("it holds an array of a kind of its own")
+    return _Array()
+
+
+def _scalar(dtype: Any, data: Any) -> np.ndarray:
+    return _filled(data, dtype, (), "C")
+
+
+def _refuse_ndarray(*arguments: Any) -> NoReturn:
+    raise UnsafeCheckpoint("it calls numpy.ndarray")
+
+
+def _latin1(text: Any, encoding: Any = "latin1") -> bytes:
+    """Protocols 0 to 2 write bytes as text and say so with _codecs.encode."""
+    if not isinstance(text, str) or encoding != "latin1":
+        raise UnsafeCheckpoint(f"it asks for the codec {encoding!r}")
+    return text.encode("latin1")
+
+
+def _dict(*items: Any) -> dict[Any, Any]:
+    return dict(*items)
+
+
+_NDARRAY = _StandIn(_refuse_ndarray)
+_NUMPY = {
+    "multiarray._reconstruct": _StandIn(_reconstruct),
+    "multiarray.scalar": _StandIn(_scalar),
+    "numeric._frombuffer": _StandIn(_filled),  # protocol 5
+}
+_NAMES = {
+    "numpy.ndarray": _NDARRAY,
+    "numpy.dtype": _StandIn(_DType),
+    **{f"numpy.{core}.{name}": function for core in ("core", "_core") for name, function in _NUMPY.items()},
+    "flax.core.frozen_dict.FrozenDict": _StandIn(_dict),
+    "collections.OrderedDict": _StandIn(_dict),
+    "_codecs.encode": _StandIn(_latin1),
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return _NAMES[f"{module}.{name}"]
+        except KeyError:
+            raise UnsafeCheckpoint(
+                f"it asks for {module}.{name}, where only NumPy arrays and plain containers are allowed"
+            ) from None
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise UnsafeCheckpoint("it asks for an object outside itself")
+
+
+def _plain(value: Any, room: list[int]) -> Any:
+    """The same tree with arrays in place of stand-ins; `room` bounds a tree that repeats or holds itself."""
+    room[0] -= 1
+    if room[0] < 0:
+        raise ModelError("it holds far more than a checkpoint does")
+    if isinstance(value, dict):
+        return {_plain(k, room): _plain(v, room) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return type(value)(_plain(v, room) for v in value)
+    if isinstance(value, _Array):
+        return value.value
+    if isinstance(value, np.ndarray | str | bytes | bytearray | int | float | complex | bool | None):
+        return value
+    raise UnsafeCheckpoint(f"it holds a {type(value).__name__}")

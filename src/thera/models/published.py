@@ -1,0 +1,165 @@
+"""The published checkpoints: what their parameters are called, and how they become ours."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from thera.errors import ModelError
+from thera.models.pickles import read_pickle
+from thera.networks.spec import Spec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from thera.networks import Thera
+
+BACKBONES = {"edsr-baseline": "edsr", "edsr": "edsr", "rdn": "rdn"}
+
+# Our module → theirs. The first rule that matches counts.
+_SWIN = r"refine/RSTB_\1/BasicLayer_0/SwinTransformerBlock_\2/"
+MODULES = tuple(
+    (re.compile(ours), theirs)
+    for ours, theirs in {
+        # EDSR
+        r"backbone\.head": "encoder/head/layers_0",
+        r"backbone\.body\.(\d+)\.conv1": r"encoder/body/layers_\1/body/layers_0",
+        r"backbone\.body\.(\d+)\.conv2": r"encoder/body/layers_\1/body/layers_2",
+        r"backbone\.tail": "encoder/body/layers_16",
+        # RDN
+        r"backbone\.head1": "encoder/Conv_0",
+        r"backbone\.head2": "encoder/Conv_1",
+        r"backbone\.blocks\.(\d+)\.convs\.(\d+)": r"encoder/RDB_\1/RDB_Conv_\2/Conv_0",
+        r"backbone\.blocks\.(\d+)\.fuse": r"encoder/RDB_\1/Conv_0",
+        r"backbone\.fuse1": "encoder/Conv_2",
+        r"backbone\.fuse2": "encoder/Conv_3",
+        # Plus: layers 6 and 14 widen, the others are blocks
+        r"hypernetwork\.layers\.(6|14)\.norm": r"refine/layers_\1/LayerNorm_0",
+        r"hypernetwork\.layers\.(6|14)\.project": r"refine/layers_\1/Conv_0",
+        r"hypernetwork\.layers\.(\d+)\.depthwise": r"refine/layers_\1/residual/layers_0",
+        r"hypernetwork\.layers\.(\d+)\.norm": r"refine/layers_\1/residual/layers_1",
+        r"hypernetwork\.layers\.(\d+)\.expand": r"refine/layers_\1/residual/layers_2",
+        r"hypernetwork\.layers\.(\d+)\.project": r"refine/layers_\1/residual/layers_4",
+        # Pro
+        r"hypernetwork\.conv_in": "refine/Conv_0",
+        r"hypernetwork\.conv_body": "refine/Conv_1",
+        r"hypernetwork\.conv_out": "refine/Conv_2",
+        r"hypernetwork\.norm_in": "refine/PatchEmbed_0/LayerNorm_0",
+        r"hypernetwork\.norm_out": "refine/LayerNorm_0",
+        r"hypernetwork\.groups\.(\d+)\.conv": r"refine/RSTB_\1/Conv_0",
+        r"hypernetwork\.groups\.(\d+)\.layers\.(\d+)\.norm1": _SWIN + "LayerNorm_0",
+        r"hypernetwork\.groups\.(\d+)\.layers\.(\d+)\.norm2": _SWIN + "LayerNorm_1",
+        r"hypernetwork\.groups\.(\d+)\.layers\.(\d+)\.expand": _SWIN + "Mlp_0/Dense_0",
+        r"hypernetwork\.groups\.(\d+)\.layers\.(\d+)\.project": _SWIN + "Mlp_0/Dense_1",
+        r"hypernetwork\.groups\.(\d+)\.layers\.(\d+)\.attention": _SWIN + "WindowAttention_0",
+        r"hypernetwork\.groups\.(\d+)\.layers\.(\d+)\.attention\.(qkv|proj)": _SWIN + r"WindowAttention_0/\3",
+        r"head": "out_conv",
+    }.items()
+)
+# Our parameter of a module → theirs, by its number of dimensions; those of no module stand alone.
+LEAVES = {("weight", 4): "kernel", ("weight", 2): "kernel", ("weight", 1): "scale", ("bias", 1): "bias"}
+LEAVES[("bias_table", 2)] = "relative_position_bias_table"
+ALONE = {"components": "components", "kappa": "k"}
+
+
+def published_path(name: str, dimensions: int) -> str:
+    """Where a published checkpoint keeps our parameter.
+
+    >>> published_path("backbone.body.3.conv2.weight", 4)
+    'encoder/body/layers_3/body/layers_2/kernel'
+    """
+    if name in ALONE:
+        return ALONE[name]
+    module, _, leaf = name.rpartition(".")
+    for ours, theirs in MODULES:
+        if match := ours.fullmatch(module):
+            return f"{match.expand(theirs)}/{LEAVES[leaf, dimensions]}"
+    raise KeyError(name)
+
+
+def load_published(path: str | Path) -> Thera:
+    """The network in a published checkpoint."""
+    return from_checkpoint(read_pickle(path), str(path))
+
+
+def from_checkpoint(checkpoint: Any, source: str) -> Thera:
+    """The network of `{"model": {"params": …}, "backbone": …, "size": …}`."""
+    from thera.models.weights import build
+    from thera.networks import Thera
+
+    try:
+        tree, backbone, size = checkpoint["model"]["params"], checkpoint["backbone"], checkpoint["size"]
+    except (KeyError, TypeError, IndexError) as error:
+        raise ModelError(
+            f"{source} is a pickle but not a published checkpoint: it needs model, backbone and size"
+        ) from error
+    if backbone not in BACKBONES:
+        raise ModelError(f"{source} has the backbone {backbone!r}: expected one of {', '.join(BACKBONES)}")
+    spec = Spec(BACKBONES[backbone], size, published=True)
+    return build(spec, state_dict(tree, Thera(spec).state_dict(), source), source)
+
+
+def state_dict(tree: Any, expected: dict[str, Tensor], source: str) -> dict[str, Tensor]:
+    """Our state dict from their tree of parameters, each found under its path and brought into our layout."""
+    import torch
+
+    found = flatten(numbered(tree))
+    state = {}
+    for name, parameter in expected.items():
+        path = published_path(name, parameter.ndim)
+        if path not in found:
+            raise ModelError(f"{source} lacks the parameter params/{path}: it is no whole checkpoint")
+        value = found.pop(path)
+        ours = arranged(value, parameter.ndim)
+        if ours is None or ours.shape != tuple(parameter.shape):
+            given, wanted = np.shape(value), as_theirs(tuple(parameter.shape))
+            raise ModelError(f"{source} has params/{path} of shape {given}, where {wanted} is expected")
+        state[name] = torch.from_numpy(np.array(ours, np.float32, order="C"))
+    if found:
+        names = ", ".join(f"params/{path}" for path in sorted(found)[:3])
+        raise ModelError(f"{source} has parameters that no published model has: {names}")
+    return state
+
+
+def arranged(value: Any, dimensions: int) -> np.ndarray | None:
+    """Theirs → ours: kernels are height×width×in×out there, out×in×height×width here; None if neither."""
+    value = np.asarray(value)
+    if dimensions == 4 and value.ndim == 4:
+        return value.transpose(3, 2, 0, 1)
+    if dimensions == 2 and value.ndim == 4 and value.shape[:2] == (1, 1):
+        return value[0, 0].T
+    return value
+
+
+def as_theirs(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (*shape[2:], shape[1], shape[0]) if len(shape) in (2, 4) else shape
+
+
+def numbered(tree: Any) -> Any:
+    """Name the layers of a nested Sequential as a current flax does.
+
+    flax 0.6.10 keeps convolutions that were made inside a Sequential under it; a current flax numbers them
+    on after the convolutions beside it: `Conv_0, Sequential_0/layers_0` is `Conv_0, Conv_1`.
+    """
+    if not isinstance(tree, dict):
+        return tree
+    tree = {name: numbered(branch) for name, branch in tree.items()}
+    for name in sorted(n for n in tree if re.fullmatch(r"Sequential_\d+", str(n))):
+        layers = tree.pop(name)
+        count = sum(str(n).startswith("Conv_") for n in tree)
+        for i, layer in enumerate(sorted(layers, key=lambda n: int(n.rpartition("_")[2]))):
+            tree[f"Conv_{count + i}"] = layers[layer]
+    return tree
+
+
+def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": x}} → {"a/b": x}."""
+    flat: dict[str, Any] = {}
+    for name, branch in tree.items():
+        flat |= (
+            flatten(branch, f"{prefix}{name}/") if isinstance(branch, dict) else {f"{prefix}{name}": branch}
+        )
+    return flat
