@@ -21,7 +21,11 @@ from thera.training.loop import Run
 
 def measure(variant: str, batch: int, targets: int, seconds: float, device: str, profile: bool) -> float:
     config = Config.parse(
-        {"network": {"variant": variant}, "data": {"batch": batch, "targets": targets}, "optimiser": {"steps": 10**6}}
+        {
+            "network": {"variant": variant},
+            "data": {"batch": batch, "targets": targets},
+            "optimiser": {"steps": 10**6},
+        }
     )
     torch.manual_seed(0)
     images = [np.random.default_rng(i).integers(0, 256, (480, 640, 3), np.uint8) for i in range(20)]
@@ -49,7 +53,9 @@ def measure(variant: str, batch: int, targets: int, seconds: float, device: str,
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--variants", nargs="+", default=["air", "plus", "pro"])
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--targets", type=int, default=1)
@@ -58,7 +64,9 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true")
     a = parser.parse_args()
     rates = {v: measure(v, a.batch, a.targets, a.seconds, a.device, a.profile) for v in a.variants}
-    print(f"\n| model | patches/s (batch {a.batch}, {a.targets} target(s) a pixel, {a.device}) |\n| --- | --- |")
+    print(
+        f"\n| model | patches/s (batch {a.batch}, {a.targets} target(s) a pixel, {a.device}) |\n| --- | --- |"
+    )
     for variant, rate in rates.items():
         print(f"| edsr-{variant} | {rate:,.0f} |")
 

@@ -5,8 +5,6 @@ sines and products never leave the registers here, and the 64×64 attention matr
 The plain PyTorch forms beside which they are tested are `heat.heat_field` and `attention.window_attention`.
 """
 
-# ruff: noqa: N803 - names in capitals are compile-time constants, as Triton writes them
-
 import math
 from typing import Any
 
@@ -24,7 +22,22 @@ def _sincos(z):
 
 
 @triton.jit
-def _heat_forward(amplitude, phase, w, kappa, x, t, value, slope, M, AREA, Q: tl.constexpr, C: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr):  # fmt: skip
+def _heat_forward(
+    amplitude,
+    phase,
+    w,
+    kappa,
+    x,
+    t,
+    value,
+    slope,
+    M,
+    AREA,
+    Q: tl.constexpr,
+    C: tl.constexpr,
+    BM: tl.constexpr,
+    BK: tl.constexpr,
+):
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     q = tl.program_id(1)
     ok = rows < M
@@ -70,8 +83,28 @@ def _heat_forward(amplitude, phase, w, kappa, x, t, value, slope, M, AREA, Q: tl
 
 
 @triton.jit
-def _heat_backward(amplitude, phase, w, kappa, x, t, gv, gs, ga, gphase, gbank, M, AREA, Q: tl.constexpr, C: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, STEPS: tl.constexpr):  # fmt: skip
-    """Each program owns one chunk of components and every P-th block of rows: the bank's gradient stays in registers."""
+def _heat_backward(
+    amplitude,
+    phase,
+    w,
+    kappa,
+    x,
+    t,
+    gv,
+    gs,
+    ga,
+    gphase,
+    gbank,
+    M,
+    AREA,
+    Q: tl.constexpr,
+    C: tl.constexpr,
+    BM: tl.constexpr,
+    BK: tl.constexpr,
+    STEPS: tl.constexpr,
+):
+    """Each program owns a chunk of components and every P-th block of rows, so that the bank's gradient stays
+    in registers."""
     k = tl.program_id(0) * BK + tl.arange(0, BK)
     w1 = tl.load(w + k)[None, :]
     w2 = tl.load(w + C + k)[None, :]
@@ -133,7 +166,9 @@ class HeatField(torch.autograd.Function):
     """Φ - I and ∇Φ(x, 0): amplitude N×H×W×3×c, phase N×H×W×c, w 2×c, κ, x N×H×W×q×2, t N."""
 
     @staticmethod
-    def forward(ctx: Any, amplitude: Tensor, phase: Tensor, w: Tensor, kappa: Tensor, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:  # fmt: skip
+    def forward(
+        ctx: Any, amplitude: Tensor, phase: Tensor, w: Tensor, kappa: Tensor, x: Tensor, t: Tensor
+    ) -> tuple[Tensor, Tensor]:
         N, H, W, q, _ = x.shape
         c, M = phase.shape[-1], N * H * W
         amplitude, phase, w, x, t = (a.contiguous() for a in (amplitude, phase, w, x, t))
@@ -156,9 +191,26 @@ class HeatField(torch.autograd.Function):
         programs = max(1, min(triton.cdiv(M, BM), 132 * 16 * BK // c))
         gbank = torch.empty(programs, 3, c, device=x.device)
         _heat_backward[(c // BK, programs)](
-            amplitude, phase, w, kappa, x, t, gv.contiguous(), gs.contiguous(), ga, gphase, gbank,
-            M, H * W, Q=q, C=c, BM=BM, BK=BK, STEPS=triton.cdiv(triton.cdiv(M, BM), programs), num_warps=4,
-        )  # fmt: skip
+            amplitude,
+            phase,
+            w,
+            kappa,
+            x,
+            t,
+            gv.contiguous(),
+            gs.contiguous(),
+            ga,
+            gphase,
+            gbank,
+            M,
+            H * W,
+            Q=q,
+            C=c,
+            BM=BM,
+            BK=BK,
+            STEPS=triton.cdiv(triton.cdiv(M, BM), programs),
+            num_warps=4,
+        )
         gw1, gw2, gk = gbank.sum(0)
         return ga, gphase, torch.stack([gw1, gw2]), gk.sum(), None, None
 
@@ -175,7 +227,18 @@ def _logits(q, k, position, mask, h, window, WINDOWS, scale, MASKED: tl.constexp
 
 
 @triton.jit
-def _attention_forward(qkv, position, mask, out, WINDOWS, scale, MASKED: tl.constexpr, HEADS: tl.constexpr, L: tl.constexpr, D: tl.constexpr):  # fmt: skip
+def _attention_forward(
+    qkv,
+    position,
+    mask,
+    out,
+    WINDOWS,
+    scale,
+    MASKED: tl.constexpr,
+    HEADS: tl.constexpr,
+    L: tl.constexpr,
+    D: tl.constexpr,
+):
     window, h = tl.program_id(0).to(tl.int64), tl.program_id(1)
     i, d = tl.arange(0, L), tl.arange(0, D)
     at = qkv + (window * L + i[:, None]) * (3 * HEADS * D) + h * D + d[None, :]
@@ -186,7 +249,21 @@ def _attention_forward(qkv, position, mask, out, WINDOWS, scale, MASKED: tl.cons
 
 
 @triton.jit
-def _attention_backward(qkv, position, mask, gy, gqkv, gposition, WINDOWS, scale, MASKED: tl.constexpr, HEADS: tl.constexpr, L: tl.constexpr, D: tl.constexpr, STEPS: tl.constexpr):  # fmt: skip
+def _attention_backward(
+    qkv,
+    position,
+    mask,
+    gy,
+    gqkv,
+    gposition,
+    WINDOWS,
+    scale,
+    MASKED: tl.constexpr,
+    HEADS: tl.constexpr,
+    L: tl.constexpr,
+    D: tl.constexpr,
+    STEPS: tl.constexpr,
+):
     """Each program owns one head and every P-th window: the position bias's gradient stays in registers."""
     h = tl.program_id(0)
     i, d = tl.arange(0, L), tl.arange(0, D)
@@ -217,23 +294,46 @@ def window_attention(qkv: Tensor, position: Tensor, mask: Tensor | None, scale: 
     N, windows, L, _, heads, D = qkv.shape
     out = qkv.new_empty(N, windows, L, heads * D)
     _attention_forward[(N * windows, heads)](
-        qkv.contiguous(), position.contiguous(), mask, out, windows, scale,
-        MASKED=mask is not None, HEADS=heads, L=L, D=D, num_warps=4,
-    )  # fmt: skip
+        qkv.contiguous(),
+        position.contiguous(),
+        mask,
+        out,
+        windows,
+        scale,
+        MASKED=mask is not None,
+        HEADS=heads,
+        L=L,
+        D=D,
+        num_warps=4,
+    )
     return out
 
 
 @torch.library.custom_op("thera::window_attention_backward", mutates_args=())
-def window_attention_backward(gy: Tensor, qkv: Tensor, position: Tensor, mask: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:  # fmt: skip
+def window_attention_backward(
+    gy: Tensor, qkv: Tensor, position: Tensor, mask: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor]:
     N, windows, L, _, heads, D = qkv.shape
     qkv = qkv.contiguous()
     gqkv = torch.empty_like(qkv)
     programs = math.gcd(N * windows, 288)  # a divisor: no program is left with half a turn
     gposition = torch.empty(programs, heads, L, L, device=qkv.device)
     _attention_backward[(heads, programs)](
-        qkv, position.contiguous(), mask, gy.contiguous(), gqkv, gposition, windows, scale,
-        MASKED=mask is not None, HEADS=heads, L=L, D=D, STEPS=N * windows // programs, num_warps=4,
-    )  # fmt: skip
+        qkv,
+        position.contiguous(),
+        mask,
+        gy.contiguous(),
+        gqkv,
+        gposition,
+        windows,
+        scale,
+        MASKED=mask is not None,
+        HEADS=heads,
+        L=L,
+        D=D,
+        STEPS=N * windows // programs,
+        num_warps=4,
+    )
     return gqkv, gposition.sum(0)
 
 

@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from thera.networks.attention import window_attention
-from thera.networks.backbones import conv3
 from thera.networks.spec import WINDOW
 
 WIDTH, HEADS, HEAD = 180, 6, 30
@@ -75,6 +74,18 @@ class LayerNorm(nn.LayerNorm):
         return centred * torch.rsqrt(var + self.eps) * fit(self.weight, m) + fit(self.bias, m)
 
 
+class Convolution(nn.Conv2d):
+    """3×3 convolution on N×H×W×d, to `width` channels of which all beyond its own are zero."""
+
+    def __init__(self, width_in: int, width_out: int) -> None:
+        super().__init__(width_in, width_out, 3, padding=1)
+
+    def forward(self, x: Tensor, width: int) -> Tensor:
+        weight = fit(self.weight, width, x.shape[-1], 3, 3)
+        bias = fit(self.bias, width)  # type: ignore[arg-type]
+        return F.conv2d(x.permute(0, 3, 1, 2), weight, bias, padding=1).permute(0, 2, 3, 1)
+
+
 class Attention(nn.Module):
     """Multi-head self-attention within each window, with a learnt bias for every relative position."""
 
@@ -123,16 +134,17 @@ def _linear(weight: Tensor, bias: Tensor) -> nn.Linear:
 class SwinLayer(nn.Module):
     """x + attention(norm x), then x + mlp(norm x), on N×H×W×d."""
 
-    def __init__(self, shift: int, drop: float) -> None:
+    def __init__(self, shift: int) -> None:
         super().__init__()
-        self.shift, self.drop = shift, drop
+        self.shift = shift
         self.norm1 = LayerNorm(WIDTH)
         self.attention = Attention()
         self.norm2 = LayerNorm(WIDTH)
         self.expand = nn.Linear(WIDTH, 2 * WIDTH)
         self.project = nn.Linear(2 * WIDTH, WIDTH)
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor, keep: Tensor | None) -> Tensor:
+        """keep: 2×N×1×1×1, what stochastic depth multiplies each branch by; None keeps all."""
         _, H, W, width = x.shape
         y = self.norm1(x)
         if self.shift:
@@ -140,20 +152,12 @@ class SwinLayer(nn.Module):
         y = from_windows(self.attention(to_windows(y), mask if self.shift else None), H, W)
         if self.shift:
             y = torch.roll(y, (self.shift, self.shift), (1, 2))
-        x = x + self._thin(y)
+        x = x + (y if keep is None else y * keep[0].to(y.dtype))
         hidden = 2 * WIDTH if width == WIDTH else ALIGNED_HIDDEN
         y = F.linear(self.norm2(x), fit(self.expand.weight, hidden, width), fit(self.expand.bias, hidden))
         y = F.gelu(y, approximate="tanh")
         y = F.linear(y, fit(self.project.weight, width, hidden), fit(self.project.bias, width))
-        return x + self._thin(y)
-
-    def _thin(self, y: Tensor) -> Tensor:
-        """Stochastic depth: in training, drop the branch for some of the samples."""
-        if not (self.training and self.drop):
-            return y
-        keep = 1 - self.drop
-        kept = torch.rand(y.shape[0], 1, 1, 1, device=y.device) < keep
-        return y * (kept / keep).to(y.dtype)
+        return x + (y if keep is None else y * keep[1].to(y.dtype))
 
     def align(self) -> None:
         d, h = ALIGNED_WIDTH, ALIGNED_HIDDEN
@@ -165,22 +169,16 @@ class SwinLayer(nn.Module):
 class Group(nn.Module):
     """Swin layers, a convolution, and a skip around both."""
 
-    def __init__(self, drops: list[float]) -> None:
+    def __init__(self, layers: int) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(SwinLayer(SHIFT * (i % 2), drop) for i, drop in enumerate(drops))
-        self.conv = conv3(WIDTH, WIDTH)
+        self.layers = nn.ModuleList(SwinLayer(SHIFT * (i % 2)) for i in range(layers))
+        self.conv = Convolution(WIDTH, WIDTH)
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor, keep: list[Tensor | None]) -> Tensor:
         y = x
-        for layer in self.layers:
-            y = layer(y, mask)
-        return x + convolve(self.conv, y, y.shape[-1])
-
-
-def convolve(conv: nn.Conv2d, x: Tensor, width: int) -> Tensor:
-    """3×3 convolution on N×H×W×d, to `width` channels."""
-    weight = fit(conv.weight, width, x.shape[-1], 3, 3)
-    return F.conv2d(x.permute(0, 3, 1, 2), weight, fit(conv.bias, width), padding=1).permute(0, 2, 3, 1)  # type: ignore[arg-type]
+        for layer, kept in zip(self.layers, keep, strict=True):
+            y = layer(y, mask, kept)
+        return x + self.conv(y, y.shape[-1])
 
 
 class SwinIR(nn.Module):
@@ -191,15 +189,12 @@ class SwinIR(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.aligned = False
-        drops = torch.linspace(0, DROP_PATH, sum(GROUPS)).tolist()
-        self.conv_in = conv3(64, WIDTH)
+        self.conv_in = Convolution(64, WIDTH)
         self.norm_in = LayerNorm(WIDTH)
-        self.groups = nn.ModuleList(
-            Group(drops[sum(GROUPS[:i]) : sum(GROUPS[: i + 1])]) for i in range(len(GROUPS))
-        )
+        self.groups = nn.ModuleList(Group(layers) for layers in GROUPS)
         self.norm_out = LayerNorm(WIDTH)
-        self.conv_body = conv3(WIDTH, WIDTH)
-        self.conv_out = conv3(WIDTH, 64)
+        self.conv_body = Convolution(WIDTH, WIDTH)
+        self.conv_out = Convolution(WIDTH, 64)
         for m in self.modules():
             if isinstance(m, nn.Linear):
                 nn.init.trunc_normal_(m.weight, std=0.02)
@@ -210,14 +205,24 @@ class SwinIR(nn.Module):
         width = ALIGNED_WIDTH if self.aligned else WIDTH
         rows, columns = reflected(H, features.device), reflected(W, features.device)
         x = features.permute(0, 2, 3, 1)[:, rows][:, :, columns]
-        f = convolve(self.conv_in, x, width)
+        f = self.conv_in(x, width)
         mask = shift_mask(x.shape[1], x.shape[2], x.device)
+        keep = self._stochastic_depth(x)
         y = self.norm_in(f)
         for group in self.groups:
-            y = group(y, mask)
-        y = f + convolve(self.conv_body, self.norm_out(y), width)
-        y = F.leaky_relu(convolve(self.conv_out, y, 64), 0.01)
+            y = group(y, mask, [keep.pop(0) for _ in group.layers])
+        y = f + self.conv_body(self.norm_out(y), width)
+        y = F.leaky_relu(self.conv_out(y, 64), 0.01)
         return y[:, :H, :W].permute(0, 3, 1, 2)
+
+    def _stochastic_depth(self, x: Tensor) -> list[Tensor | None]:
+        """In training, whole branches are left out for some of the samples: the deeper, the more often."""
+        layers = sum(GROUPS)
+        if not self.training:
+            return [None] * layers
+        kept = 1 - torch.linspace(0, DROP_PATH, layers, device=x.device).view(-1, 1, 1, 1, 1, 1)
+        drawn = torch.rand(layers, 2, x.shape[0], 1, 1, 1, device=x.device) < kept
+        return list(drawn / kept)
 
     def align(self) -> None:
         """Turn to aligned widths for good (inference): padded once, not at every call."""
@@ -232,5 +237,5 @@ def reflected(n: int, device: torch.device) -> Tensor:
     so that an exported graph takes any n from 1 up."""
     at = torch.arange((n + WINDOW - 1) // WINDOW * WINDOW, device=device)
     period = max(2 * (n - 1), 1)
-    at = at % period
+    at = at - at // period * period  # at % period, which the exporter does not know for a variable period
     return torch.minimum(at, period - at)

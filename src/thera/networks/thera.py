@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from thera.networks.backbones import EDSR, RDN, DenseBlock, ResidualBlock
-from thera.networks.convnext import Block, ConvNeXt
+from thera.networks.convnext import Block, ConvNeXt, Widen
 from thera.networks.spec import KAPPA, MEAN, STD, Spec
-from thera.networks.swinir import SwinIR, SwinLayer
+from thera.networks.swinir import LayerNorm, SwinIR, SwinLayer
 
-BLOCKS = (ResidualBlock, DenseBlock, Block, SwinLayer)  # what repeats, and is worth compiling
+# What is compiled, each kind once: the outermost of these that a layer lies in.
+BLOCKS = (ResidualBlock, DenseBlock, Block, Widen, SwinLayer, LayerNorm, nn.Conv2d)
 BANK_RADIUS = {"air": 6 * math.pi, "plus": 8 * math.pi, "pro": 8 * math.pi}
 
 
@@ -86,6 +87,12 @@ class Thera(nn.Module):
 
     def compile_blocks(self) -> None:
         """Compile each kind of block once. Whole networks take far longer to compile and run no faster."""
-        for module in self.modules():
+
+        def visit(module: nn.Module) -> None:
             if isinstance(module, BLOCKS):
                 module.compile(dynamic=False)
+            else:
+                for child in module.children():
+                    visit(child)
+
+        visit(self)

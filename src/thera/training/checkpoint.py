@@ -29,7 +29,9 @@ def load(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(str(path), framework="pt") as file:
             about = (file.metadata() or {}).get("thera-run")
             if about is None:
-                raise ModelError(f"{path} is not a training checkpoint: a run writes them as state.safetensors")
+                raise ModelError(
+                    f"{path} is not a training checkpoint: a run writes them as state.safetensors"
+                )
             return {k: file.get_tensor(k) for k in file.keys()}, json.loads(about)  # noqa: SIM118
     except (SafetensorError, OSError) as e:
         raise ModelError(f"cannot read the checkpoint {path}: {e}") from None

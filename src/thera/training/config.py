@@ -65,12 +65,19 @@ class Config:
         _check(self.data.patch >= 1, "data.patch", self.data.patch, "at least 1")
         _check(self.data.batch >= 1, "data.batch", self.data.batch, "at least 1")
         _check(self.data.targets >= 1, "data.targets", self.data.targets, "at least 1")
-        _check(all(0 < s <= 1 for s in self.data.resized), "data.resized", self.data.resized, "sizes in (0, 1]")
+        _check(
+            all(0 < s <= 1 for s in self.data.resized), "data.resized", self.data.resized, "sizes in (0, 1]"
+        )
         _check(self.optimiser.steps >= 0, "optimiser.steps", self.optimiser.steps, "0 or more")
         _check(self.optimiser.rate > 0, "optimiser.rate", self.optimiser.rate, "above 0")
         _check(0 <= self.optimiser.ema < 1, "optimiser.ema", self.optimiser.ema, "in [0, 1)")
         known = ("bf16", "f32", "tf32")
-        _check(self.optimiser.precision in known, "optimiser.precision", self.optimiser.precision, f"one of {known}")
+        _check(
+            self.optimiser.precision in known,
+            "optimiser.precision",
+            self.optimiser.precision,
+            f"one of {known}",
+        )
 
     @classmethod
     def parse(cls, values: dict[str, Any]) -> Config:
@@ -91,7 +98,9 @@ class Config:
         try:
             return cls.parse(tomllib.loads(Path(path).read_text("utf-8")))
         except FileNotFoundError:
-            raise InvalidInput(f"no configuration at {path}: name a TOML file such as configs/edsr-air.toml") from None
+            raise InvalidInput(
+                f"no configuration at {path}: name a TOML file such as configs/edsr-air.toml"
+            ) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
             raise InvalidInput(f"{path} is not a TOML file: {e}") from None
 

@@ -24,7 +24,10 @@ SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".avif", ".tif", ".tiff", ".bmp"}
 
 
 def read_images(
-    paths: list[str | Path], smallest: int, resized: tuple[float, ...] = (), skip: Callable[[str], None] = print
+    paths: list[str | Path],
+    smallest: int,
+    resized: tuple[float, ...] = (),
+    skip: Callable[[str], None] = print,
 ) -> list[np.ndarray]:
     """All images of folders and tar files as H×W×3 uint8, and their copies at the sizes of `resized`.
 
@@ -42,7 +45,7 @@ def read_images(
         for s in resized:
             size = (round(image.width * s), round(image.height * s))
             copies.append(image.resize(size, Image.Resampling.BICUBIC))
-        kept = [np.asarray(c) for c in copies if min(c.size) >= smallest]
+        kept = [np.array(c) for c in copies if min(c.size) >= smallest]
         if not kept:
             skip(f"skipped {name}: {image.width}×{image.height} is smaller than the largest crop, {smallest}")
         return kept
@@ -50,7 +53,9 @@ def read_images(
     with ThreadPoolExecutor() as pool:
         images = [image for copies in pool.map(decode, _entries(paths)) for image in copies]
     if not images:
-        raise InvalidInput(f"no usable image in {', '.join(map(str, paths))}: name folders or tar files of images")
+        raise InvalidInput(
+            f"no usable image in {', '.join(map(str, paths))}: name folders or tar files of images"
+        )
     return images
 
 
@@ -97,7 +102,10 @@ class Sampler:
         for image, start, area in zip(images, self.first.tolist(), areas.tolist(), strict=True):
             self.pixels[start : start + area] = torch.from_numpy(image.reshape(-1, 3)).to(device)
         low, high = config.scales
-        self.crops = (round(config.patch * low), round(config.patch * high))  # smallest and largest, in pixels
+        self.crops = (
+            round(config.patch * low),
+            round(config.patch * high),
+        )  # smallest and largest, in pixels
 
     def draw(self, n: int) -> dict[str, Tensor]:
         """The random numbers of n samples, all uniform in [0, 1)."""
@@ -122,7 +130,7 @@ class Sampler:
         return Batch(source, target.view(*flat.shape, 3) / 255, x, scale**-2)
 
     def _crop(self, which: Tensor, n: Tensor, corner: Tensor, turn: Tensor) -> Tensor:
-        """N×high×high×3 float: the crop of each sample in its first n rows and columns, flipped and turned."""
+        """N×high×high×3 float: each sample's crop in its first n rows and columns, flipped and turned."""
         i = torch.arange(self.crops[1], device=self.device)
         i = torch.minimum(i, n[:, None] - 1)
         flip = (turn < 0.5).long()
@@ -137,7 +145,7 @@ class Sampler:
 
 
 def bicubic_weights(n: Tensor, outputs: int, width: int) -> Tensor:
-    """N×outputs×width: antialiased bicubic (a = -½) from n pixels to `outputs`, renormalised at the borders."""
+    """N×outputs×width: antialiased bicubic (a = -½) from n pixels to `outputs`, renormalised at borders."""
     scale = (n / outputs)[:, None, None]
     centre = (torch.arange(outputs, device=n.device)[None, :, None] + 0.5) * scale - 0.5
     j = torch.arange(width, device=n.device)

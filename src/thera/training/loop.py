@@ -24,7 +24,7 @@ from thera.training.objective import objective
 STATE, WEIGHTS, LOG = "state.safetensors", "weights.safetensors", "log.jsonl"
 
 
-class Diverged(TheraError):
+class DivergedError(TheraError):
     """The loss is no longer a number; the last good checkpoint is kept."""
 
 
@@ -43,9 +43,9 @@ class Run:
             prepare(self.network, config.optimiser.precision)
         self.average = copy.deepcopy(network).eval().requires_grad_(False)
         self.done = 0
-        self.rate = torch.tensor(0.0, device=self.device)
         self.loss = torch.zeros((), device=self.device)  # sum of the L1 since the last report
         self.optimiser = self._optimiser()
+        self.reported = 0
         self.graph: torch.cuda.CUDAGraph | None = None
         self.world = dist.get_world_size() if dist.is_initialized() else 1
         self.rank = dist.get_rank() if dist.is_initialized() else 0
@@ -59,12 +59,13 @@ class Run:
         o = self.config.optimiser
         self.network.kappa.requires_grad_(o.kappa_rate > 0)
         others = [p for name, p in self.network.named_parameters() if name != "kappa"]
-        groups: list[dict[str, Any]] = [{"params": others, "lr": self.rate}]
-        if o.kappa_rate:
-            self.kappa_rate = torch.tensor(0.0, device=self.device)
-            groups.append({"params": [self.network.kappa], "lr": self.kappa_rate})
+        self.factors = [1.0, o.kappa_rate] if o.kappa_rate else [1.0]
+        self.rates = [torch.tensor(0.0, device=self.device) for _ in self.factors]
+        groups = [{"params": others}, {"params": [self.network.kappa]}][: len(self.factors)]
+        for group, rate in zip(groups, self.rates, strict=True):
+            group["lr"] = rate
         cuda = self.device.type == "cuda"
-        return torch.optim.Adam(groups, lr=self.rate, betas=o.betas, fused=True, capturable=cuda)
+        return torch.optim.Adam(groups, betas=o.betas, fused=True, capturable=cuda)
 
     def schedule(self, step: int) -> float:
         """Linear warm-up, then cosine decay to zero at `total`."""
@@ -75,9 +76,8 @@ class Run:
     def step(self) -> None:
         """One step: draw, descend, average."""
         rate = self.schedule(self.done)
-        self.rate.fill_(rate)
-        if self.config.optimiser.kappa_rate:
-            self.kappa_rate.fill_(rate * self.config.optimiser.kappa_rate)
+        for tensor, factor in zip(self.rates, self.factors, strict=True):
+            tensor.fill_(rate * factor)
         if self.device.type != "cuda":
             self._step()
         elif self.graph is None and self.done >= 3:  # after a few plain steps that allocate and compile
@@ -112,9 +112,7 @@ class Run:
         self.optimiser.zero_grad(set_to_none=False)
         self.loss += l1
         with torch.no_grad():
-            torch._foreach_lerp_(
-                list(self.average.parameters()), list(self.network.parameters()), 1 - o.ema
-            )
+            torch._foreach_lerp_(list(self.average.parameters()), list(self.network.parameters()), 1 - o.ema)
 
     def follow(self) -> None:
         """Start the average at the network itself: called once, before the first step."""
@@ -126,10 +124,10 @@ class Run:
         self.loss.zero_()
         self.reported = self.done
         if not math.isfinite(mean):
-            raise Diverged(f"the loss is {mean} at step {self.done}: the last good checkpoint is kept; lower the rate")
+            raise DivergedError(
+                f"the loss is {mean} at step {self.done}: the last good checkpoint is kept; lower the rate"
+            )
         return mean
-
-    reported = 0
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors = {f"network.{k}": v for k, v in self.network.state_dict().items()}
@@ -146,15 +144,16 @@ class Run:
         if theirs != ours:
             raise ModelError(f"the checkpoint is of another network, {theirs}: this run trains {ours}")
         part = {
-            prefix: {k.removeprefix(prefix + "."): v for k, v in tensors.items() if k.startswith(prefix + ".")}
+            prefix: {
+                k.removeprefix(prefix + "."): v for k, v in tensors.items() if k.startswith(prefix + ".")
+            }
             for prefix in ("network", "average", "optimiser", "random")
         }
         self.network.load_state_dict(part["network"])
         self.average.load_state_dict(part["average"])
-        if part["optimiser"]:
-            checkpoint.restore_optimiser(self.optimiser, part["optimiser"])
-            for group, rate in zip(self.optimiser.param_groups, (self.rate, getattr(self, "kappa_rate", None))):
-                group["lr"] = rate
+        checkpoint.restore_optimiser(self.optimiser, part["optimiser"])
+        for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
+            group["lr"] = rate  # the tensors that a captured step reads
         torch.set_rng_state(part["random"]["cpu"])
         if "cuda" in part["random"] and self.device.type == "cuda":
             torch.cuda.set_rng_state(part["random"]["cuda"], self.device)

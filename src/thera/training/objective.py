@@ -37,7 +37,10 @@ def field_values(network: Thera, features: Tensor, x: Tensor, t: Tensor) -> tupl
         from thera.networks import kernels
 
         return kernels.HeatField.apply(amplitude, phase, components, network.kappa, x, t)
-    amplitude, phase = amplitude.unsqueeze(3), phase.unsqueeze(3)  # the q points share their cell's parameters
+    amplitude, phase = (
+        amplitude.unsqueeze(3),
+        phase.unsqueeze(3),
+    )  # the q points share their cell's parameters
     if network.spec.predicted_components:
         components = components.unsqueeze(3)
     if network.spec.activation == "relu":

@@ -1,0 +1,139 @@
+"""From a configuration and a folder of images to a trained model: what `thera train` does."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from thera.errors import InvalidInput, ModelError
+from thera.models.loading import load_network
+from thera.models.weights import save_safetensors
+from thera.networks import Thera
+from thera.training import checkpoint, loop
+from thera.training.config import Config
+from thera.training.data import Sampler, read_images
+from thera.training.validation import Validation
+
+RATE_STEPS = 200  # steps that a time budget is measured on
+RESERVE = 0.97  # of the budget goes to steps; the rest to checkpoints and validation
+
+
+def start(
+    config: Config,
+    data: Sequence[str | Path],
+    folder: str | Path,
+    *,
+    minutes: float | None = None,
+    pause: float | None = None,
+    validate: Sequence[str | Path] = (),
+    scales: Sequence[float] = (2, 3, 4),
+    device: str = "auto",
+    show: Callable[[dict[str, Any]], None] = print,
+    say: Callable[[str], None] = print,
+) -> Thera | None:
+    """Train, or go on where `folder` stopped. Returns the averaged network once the schedule has ended.
+
+    minutes: the whole run's budget, from which the number of steps is measured, where the configuration
+    gives none. pause: stop after so many minutes of this call, to be resumed by the next.
+    """
+    began, folder = time.monotonic(), Path(folder)
+    if not config.optimiser.steps and minutes is None:
+        raise InvalidInput("how long? give the configuration optimiser.steps, or --minutes")
+    device = _device(device)
+    torch.manual_seed(config.seed)
+    network = prepare(config)
+    largest = round(config.data.patch * config.data.scales[1])
+    sampler = Sampler(read_images(list(data), largest, config.data.resized, say), config.data, device)
+    check = Validation(validate, scales, device) if validate else None
+    say(f"{len(sampler.height)} images, {len(sampler.pixels) / 1e6:.1f} megapixels on {device}")
+
+    run = loop.Run(config, sampler, network, config.optimiser.steps)
+    if (folder / loop.STATE).exists():
+        run.restore(*checkpoint.load(folder / loop.STATE))
+        say(f"resumed at step {run.done} of {run.total}")
+    if not run.total:
+        run.total = _affordable(run, minutes, began)  # type: ignore[arg-type]
+        say(f"{run.total} steps fit into {minutes:g} minutes")
+    until = math.inf if pause is None else began + 60 * pause
+    if not loop.train(run, folder, until=until, validate=check, show=show):
+        say(f"paused at step {run.done} of {run.total}: run again to go on")
+        return None
+    about = {
+        "training": {
+            "config": config.to_dict(),
+            "images": len(sampler.height),
+            "megapixels": round(len(sampler.pixels) / 1e6, 1),
+            "patches": run.done * config.data.batch,
+            "kappa": run.average.kappa.item(),
+        }
+    }
+    save_safetensors(run.average, folder / loop.WEIGHTS, "f32", about)
+    say(f"the model is {folder / loop.WEIGHTS}")
+    return run.average
+
+
+def prepare(config: Config) -> Thera:
+    """The network at its start: random, or with every weight that fits taken from `config.start`."""
+    network = Thera(config.network)
+    if config.start:
+        source, _ = load_network(config.start)
+        mine, theirs = network.state_dict(), source.state_dict()
+        fitting = {k: v for k, v in theirs.items() if k in mine and v.shape == mine[k].shape}
+        if not fitting:
+            raise ModelError(f"nothing of {config.start} fits a {config.network.name}: name another start")
+        network.load_state_dict(mine | fitting)
+    with torch.no_grad():
+        if not config.start or not config.optimiser.kappa_rate:
+            network.kappa.fill_(config.optimiser.kappa)
+    return network
+
+
+def _affordable(run: loop.Run, minutes: float, began: float) -> int:
+    """Steps that fit: a few to compile, some more to measure the rate, which the schedule then counts in."""
+    run.total = 10**9
+    for _ in range(5):
+        run.step()
+    run.report()
+    measured = time.monotonic()
+    for _ in range(RATE_STEPS):
+        run.step()
+    run.report()
+    rate = RATE_STEPS / (time.monotonic() - measured)
+    left = began + 60 * minutes - time.monotonic()
+    if left <= 0:
+        raise InvalidInput(f"{minutes:g} minutes are over before training began: give more")
+    return run.done + int(rate * left * RESERVE)
+
+
+def _device(name: str) -> str:
+    """Join the other processes, if `torchrun` started several, and choose the device."""
+    cuda = torch.cuda.is_available() and name in ("auto", "cuda")
+    if "WORLD_SIZE" in os.environ and not dist.is_initialized():
+        dist.init_process_group("nccl" if cuda else "gloo")
+    if not cuda:
+        return "cpu" if name == "auto" else name
+    device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
+    torch.cuda.set_device(device)
+    return device
+
+
+def progress_line(entry: dict[str, Any]) -> str:
+    """One line a person can read: step, rate, loss, κ, and the validation where there was one."""
+    scores = " ".join(f"{k} {v:.2f}" for k, v in entry.items() if "×" in k)
+    return (
+        f"{100 * entry['step'] / entry['of']:5.1f} %  step {entry['step']}  "
+        f"{entry['patches_per_second']:,.0f} patches/s  L1 {entry['l1']:.5f}  κ {entry['kappa']:.4f}  {scores}"
+    ).rstrip()
+
+
+def read_log(folder: str | Path) -> list[dict[str, Any]]:
+    path = Path(folder) / loop.LOG
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
