@@ -1,5 +1,55 @@
-"""Any-scale image resizing with neural heat fields."""
+"""Any-scale image resizing with neural heat fields.
+
+>>> import thera
+>>> thera.upscale(image, 2.5)  # doctest: +SKIP
+>>> field = thera.load("edsr-air").encode(pixels)  # doctest: +SKIP
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from thera._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from thera.errors import TheraError
+    from thera.field import Box, Butterworth, Filter, Gaussian, HeatField, Ideal, Point, Transfer
+    from thera.imaging.api import upscale
+    from thera.models import Model, load
+
+_FIELD = ("HeatField", "Filter", "Gaussian", "Box", "Butterworth", "Ideal", "Point", "Transfer")
+_HOMES = {
+    **dict.fromkeys(_FIELD, "thera.field"),
+    "Model": "thera.models",
+    "load": "thera.models",
+    "upscale": "thera.imaging.api",
+    "TheraError": "thera.errors",
+}
+
+__all__ = [
+    "Box",
+    "Butterworth",
+    "Filter",
+    "Gaussian",
+    "HeatField",
+    "Ideal",
+    "Model",
+    "Point",
+    "TheraError",
+    "Transfer",
+    "__version__",
+    "load",
+    "upscale",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Names are imported when they are used, so that `import thera` costs nothing."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'thera' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

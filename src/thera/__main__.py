@@ -1,0 +1,5 @@
+"""`python -m thera`."""
+
+from thera.cli.main import main
+
+main()

@@ -1,0 +1,24 @@
+"""`thera export`: a model as ONNX."""
+
+from pathlib import Path
+
+import click
+
+from thera.cli.convert import new_file, output_options
+
+
+@click.command("export")
+@click.argument("source", metavar="MODEL")
+@click.argument("output", type=click.Path(path_type=Path))
+@output_options("f16")
+def command(source: str, output: Path, storage: str, overwrite: bool) -> None:
+    """Write MODEL as an ONNX file that runs anywhere, for images of any size. Needs thera[export].
+
+    \b
+    thera export run/model.safetensors mine.onnx
+    thera upscale photo.jpg --scale 4 --model mine.onnx
+    """
+    from thera.models import export
+
+    with new_file(output, (".onnx",), overwrite) as temporary:
+        export(source, temporary, storage)

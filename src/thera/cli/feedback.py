@@ -1,0 +1,52 @@
+"""What a person sees while it runs, on stderr: the plan, a bar, what happened."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+
+from thera.imaging.files import FileScaling
+from thera.imaging.sizing import human_bytes
+
+#: Seconds before a bar appears.
+PATIENCE = 2.0
+
+
+class Feedback:
+    """Says things on stderr, unless it is to be quiet."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+
+    def say(self, text: str) -> None:
+        if not self.quiet:
+            click.echo(text, err=True)
+
+    def plan(self, source: str, job: FileScaling, ensemble: bool) -> None:
+        """The plan in one line: sizes, model, engine, tiles, memory."""
+        plan, info = job.scaling.plan, job.scaling.model.info
+        (H, W), (rows, cols) = plan.source, plan.size
+        engine = f"{info.engine} on {info.device}" + (
+            "" if info.precision == "f32" else f", {info.precision}"
+        )
+        tiles = "1 tile" if plan.tiles == 1 else f"{plan.tiles} tiles"
+        rotations = ", 4 rotations" if ensemble else ""
+        self.say(
+            f"{source} {W}×{H} → {job.output} {cols}×{rows}"
+            f" | {info.name} ({engine}{rotations}) | {tiles} | about {human_bytes(plan.memory)}"
+        )
+        for note in job.notes:
+            self.say(f"  note: {note}")
+
+    @contextmanager
+    def progress(self, pixels: int, name: str) -> Iterator[Callable[[int], object]]:
+        """A bar of output pixels, once it takes more than two seconds and somebody watches."""
+        if self.quiet or not sys.stderr.isatty():
+            yield lambda done: None
+            return
+        from tqdm import tqdm
+
+        with tqdm(total=pixels, desc=name, unit="px", unit_scale=True, delay=PATIENCE, leave=False) as bar:
+            bar.update(0)
+            yield bar.update

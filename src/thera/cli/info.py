@@ -1,0 +1,96 @@
+"""`thera info`: what an image or a model is."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from thera.errors import ImageFileError, MissingDependency, ModelError
+
+
+@click.command("info")
+@click.argument("thing", metavar="IMAGE_OR_MODEL")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def command(thing: str, as_json: bool) -> None:
+    """Say what an image file or a model is.
+
+    \b
+    thera info photo.jpg
+    thera info edsr-air
+    thera info my-model.onnx
+    """
+    facts = describe(thing)
+    if as_json:
+        click.echo(json.dumps(facts, indent=2, ensure_ascii=False))
+        return
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        click.echo(f"{name:<{width}}  {text}")
+
+
+def describe(thing: str) -> dict[str, Any]:
+    """What there is to say, from a model if it is one and otherwise from an image."""
+    try:
+        return _model(thing)
+    except ModelError as error:
+        no_model = error
+    if not Path(thing).exists():
+        raise ModelError(f"{thing!r} is neither a file nor a model that ships: see `thera models`.")
+    try:
+        return _image(Path(thing))
+    except MissingDependency:
+        raise
+    except ImageFileError as error:
+        # A file that is neither: the more telling of the two complaints is the one about its own kind.
+        raise (no_model if Path(thing).suffix in (".onnx", ".safetensors", ".pkl") else error) from None
+
+
+def _model(thing: str) -> dict[str, Any]:
+    from thera.models import load
+
+    model = load(thing)
+    info = model.info
+    told = {key: info.metadata[key] for key in ("source", "trained") if info.metadata.get(key)}
+    return {
+        "name": info.name,
+        "kind": "model",
+        "backbone": info.spec.backbone,
+        "variant": info.spec.variant,
+        "parameters": info.parameters,
+        "components": info.components,
+        "kappa": round(info.kappa, 6),
+        "published": info.spec.published,
+        "halo": info.halo,
+        "engine": info.engine,
+        **told,
+    }
+
+
+def _image(path: Path) -> dict[str, Any]:
+    from thera.imaging.reading import read
+
+    picture = read(path)
+    layout, metadata = picture.layout, picture.metadata
+    carried = {
+        "ICC profile": metadata.icc,
+        "EXIF": metadata.exif,
+        "XMP": metadata.xmp,
+        "text": metadata.text,
+        "georeference": metadata.tiff_tags,
+    }
+    facts: dict[str, Any] = {
+        "name": path.name,
+        "kind": f"{picture.format} image",
+        "size": f"{layout.width}×{layout.height}",
+        "colour": {"grey": "grey", "rgb": "RGB", "cmyk": "CMYK"}[layout.colour],
+        "alpha": "yes" if layout.alpha else "no",
+        "depth": layout.depth,
+        "carries": [name for name, value in carried.items() if value] or ["nothing else"],
+    }
+    if metadata.dpi:
+        facts["resolution"] = f"{metadata.dpi[0]:g}×{metadata.dpi[1]:g} dpi"
+    if picture.notes:
+        facts["as read"] = list(picture.notes)
+    return facts

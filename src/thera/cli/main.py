@@ -1,0 +1,85 @@
+"""`thera`: finds the command, and turns what goes wrong into one sentence and an exit status."""
+
+import signal
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from thera._version import __version__
+from thera.errors import TheraError
+
+COMMANDS = (
+    "upscale",
+    "models",
+    "info",
+    "convert",
+    "export",
+    "fit",
+    "inspect",
+    "eval",
+    "bench",
+    "figures",
+    "train",
+)
+
+
+class LazyGroup(click.Group):
+    """Commands that are imported when they are called: `thera --version` needs none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name in COMMANDS if find_spec(f"thera.cli.{name}")]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in self.list_commands(ctx):
+            return None
+        command: click.Command = import_module(f"thera.cli.{name}").command
+        return command
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="thera", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Images at any size, through neural heat fields.
+
+    \b
+    thera upscale photo.jpg --scale 4            photo_x4.jpg beside it
+    thera upscale scans/ --width 3000            every image of a folder
+    thera upscale --help                         everything else
+    """
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Runs the program and exits: 0 when all went well, 1 when something failed, 2 for wrong usage."""
+    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        signal.signal(number, _stop)
+    try:
+        status = cli.main(arguments, prog_name="thera", standalone_mode=False)
+        sys.exit(status if isinstance(status, int) else 0)
+    except click.exceptions.Exit as done:
+        sys.exit(done.exit_code)
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "thera"
+        _fail(f"{error.format_message().rstrip('.')} (see {command} --help).", 2)
+    except click.ClickException as error:
+        _fail(error.format_message(), error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        _fail("interrupted; no partial output was left.", 130)
+    except TheraError as error:
+        _fail(str(error), 1)
+    except BrokenPipeError:
+        sys.stderr.close()  # or the interpreter complains of it once more
+        sys.exit(1)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """A polite request to end unwinds as Ctrl-C does, so that temporary files go."""
+    sys.exit(128 + number)
+
+
+def _fail(sentence: str, status: int) -> NoReturn:
+    click.echo(f"thera: {sentence}", err=True)
+    sys.exit(status)

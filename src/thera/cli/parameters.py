@@ -1,0 +1,67 @@
+"""Parameters that several commands take."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from thera.errors import InvalidInput
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class Box(click.ParamType):
+    """WIDTHxHEIGHT, given as (height, width)."""
+
+    name = "WxH"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            width, height = (int(side) for side in value.lower().replace("×", "x").split("x"))
+        except ValueError:
+            self.fail(f"{value!r} is no size; write it like 1920x1080.", param, ctx)
+        return height, width
+
+
+class Bytes(click.ParamType):
+    """2GiB, 500MB, …"""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from thera.imaging.sizing import parse_bytes
+
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_bytes(value)
+        except InvalidInput as error:
+            self.fail(str(error), param, ctx)
+
+
+def engine_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--engine, --device and --precision."""
+    options: list[Decorator] = [
+        click.option(
+            "--engine",
+            type=click.Choice(["auto", "onnx", "torch"]),
+            default="auto",
+            show_default=True,
+            help="What runs the network: ONNX Runtime, or PyTorch (thera[torch]).",
+        ),
+        click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, mps, …"),
+        click.option(
+            "--precision",
+            type=click.Choice(["f32", "tf32", "bf16", "f16"]),
+            default="f32",
+            show_default=True,
+            help="Of the network's arithmetic; the field is always read in f32.",
+        ),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function

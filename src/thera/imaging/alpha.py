@@ -1,0 +1,95 @@
+"""Transparency: colours where nothing shows, and an alpha that stays empty or full where it was."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Rows filled at a time, so that a large picture never exists in float.
+_ROWS = 256
+
+
+def fill_hidden(samples: NDArray) -> NDArray:
+    """The picture (H×W×C, alpha last) with the visible colours continued under fully transparent pixels.
+
+    What a file stores there is arbitrary, mostly black, and a network that looks at it draws dark fringes
+    along every edge. Each hidden pixel takes the mean of the visible ones in the smallest block around it
+    that has any: down a pyramid of halved images and up again. Visible colours and alpha are untouched.
+    """
+    visible = samples[..., -1] > 0
+    if visible.all() or not visible.any():
+        return samples
+    filled = samples.copy()
+    coarse = _filled(*_halved(samples[..., :-1], visible))
+    for top in range(0, len(samples), _ROWS):
+        rows = slice(top, min(top + _ROWS, len(samples)))
+        values = _doubled(coarse, samples.shape[:2], rows)
+        if samples.dtype.kind != "f":
+            values = np.rint(values)
+        colours = values.astype(samples.dtype)
+        np.copyto(filled[rows, :, :-1], colours, where=~visible[rows, :, None])
+    return filled
+
+
+def _halved(values: NDArray, known: NDArray[np.bool_]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Means of the known values of each 2×2 block, and which blocks have any."""
+    H, W = -(-values.shape[0] // 2), -(-values.shape[1] // 2)
+    total = np.zeros((H, W, values.shape[2]), np.float32)
+    count = np.zeros((H, W, 1), np.float32)
+    for i in (0, 1):
+        for j in (0, 1):
+            part, there = values[i::2, j::2], known[i::2, j::2, None]
+            h, w = part.shape[:2]
+            total[:h, :w] += np.where(there, part, 0)
+            count[:h, :w] += there
+    return np.divide(total, count, out=total, where=count > 0), count[..., 0] > 0
+
+
+def _filled(values: NDArray[np.float32], known: NDArray[np.bool_]) -> NDArray[np.float32]:
+    if known.all():
+        return values
+    coarse = _filled(*_halved(values, known))
+    return np.where(known[..., None], values, _doubled(coarse, known.shape, slice(0, len(known))))
+
+
+def _doubled(coarse: NDArray[np.float32], shape: tuple[int, int], rows: slice) -> NDArray[np.float32]:
+    """Rows of the image of `shape` between the centres of `coarse`, linearly."""
+
+    def between(axis: int, start: int, stop: int) -> tuple[NDArray, NDArray, NDArray[np.float32]]:
+        position = (np.arange(start, stop) + 0.5) / 2 - 0.5
+        low = np.floor(position).astype(int)
+        last = coarse.shape[axis] - 1
+        return np.clip(low, 0, last), np.clip(low + 1, 0, last), (position - low).astype(np.float32)
+
+    a, b, f = between(0, rows.start, rows.stop)
+    lines = coarse[a] * (1 - f)[:, None, None] + coarse[b] * f[:, None, None]
+    a, b, f = between(1, 0, shape[1])
+    return lines[:, a] * (1 - f)[:, None] + lines[:, b] * f[:, None]
+
+
+class AlphaLimits:
+    """The range alpha may take at each output pixel: that of the input pixels around it.
+
+    Where a picture was wholly opaque or wholly transparent it stays exactly so; a network's ripple of half a
+    percent would otherwise leave a veil.
+    """
+
+    def __init__(self, alpha: NDArray, size: tuple[int, int]) -> None:
+        reach = tuple(1 + round(0.5 * n / N) if n > N else 1 for n, N in zip(alpha.shape, size, strict=True))
+        self.low = _extreme(alpha, reach, np.minimum)
+        self.high = _extreme(alpha, reach, np.maximum)
+
+    def at(self, rows: NDArray[np.int64], cols: NDArray[np.int64]) -> tuple[NDArray, NDArray]:
+        """The lowest and highest alpha of output pixels that lie in these rows and columns of the input."""
+        cells = np.ix_(rows, cols)
+        return self.low[cells], self.high[cells]
+
+
+def _extreme(plane: NDArray, reach: tuple[int, ...], pick: np.ufunc) -> NDArray:
+    """The smallest or largest value within `reach` pixels, along rows and then columns."""
+    for axis in (0, 1):
+        plane = np.moveaxis(plane, axis, 0)
+        padded = np.pad(plane, ((reach[axis], reach[axis]), (0, 0)), mode="edge")
+        result = plane.copy()
+        for shift in range(2 * reach[axis] + 1):
+            pick(result, padded[shift : shift + len(plane)], out=result)
+        plane = np.moveaxis(result, 0, axis)
+    return plane

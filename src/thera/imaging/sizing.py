@@ -1,0 +1,128 @@
+"""How large the output shall be: what the user asked for, turned into whole pixels."""
+
+import math
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from thera.errors import InvalidInput
+
+#: 100 gigapixels. What asks for more is taken for a slip of the keyboard.
+MAX_OUTPUT_PIXELS = 10**11
+
+
+class Wish(NamedTuple):
+    """How large an output shall be. One of the five is given.
+
+    `size` and `fit` are (height, width): `size` is met exactly, `fit` is the box that the image shall fill as
+    far as its shape allows. `width` or `height` alone keep the shape.
+    """
+
+    scale: float | None = None
+    size: Sequence[int] | None = None
+    width: int | None = None
+    height: int | None = None
+    fit: Sequence[int] | None = None
+
+    def check(self) -> None:
+        """Refuses a wish that no image can meet.
+
+        >>> Wish(scale=2, width=100).check()
+        Traceback (most recent call last):
+        thera.errors.InvalidInput: Give one of scale, size, width, height and fit, not scale and width.
+        """
+        given = {name: value for name, value in self._asdict().items() if value is not None}
+        if len(given) != 1:
+            told = " and ".join(given) or "none of them"
+            raise InvalidInput(f"Give one of scale, size, width, height and fit, not {told}.")
+        (name, value), *_ = given.items()
+        if name == "scale":
+            if not (math.isfinite(value) and value > 0):
+                raise InvalidInput(f"A scale of {value:g} makes no image: give a number above 0.")
+        elif name in ("width", "height"):
+            if value < 1:
+                raise InvalidInput(f"A {name} of {value} makes no image: give a whole number from 1 up.")
+        elif len(value) != 2 or min(value) < 1:
+            told = "×".join(map(str, reversed(value)))
+            raise InvalidInput(f"A {name} of {told} makes no image: give two whole numbers from 1 up.")
+
+    def for_image(self, source: tuple[int, int]) -> tuple[int, int]:
+        """(height, width) of the output of an image of `source` = (height, width).
+
+        >>> Wish(fit=(1080, 1920)).for_image((600, 800))
+        (1080, 1440)
+        >>> Wish(width=1000).for_image((600, 800))
+        (750, 1000)
+        """
+        self.check()
+        rows, cols = source
+        if self.size is not None:
+            target = (int(self.size[0]), int(self.size[1]))
+        else:
+            if self.scale is not None:
+                factor = float(self.scale)
+            elif self.width is not None:
+                factor = self.width / cols
+            elif self.height is not None:
+                factor = self.height / rows
+            else:
+                assert self.fit is not None
+                factor = min(self.fit[0] / rows, self.fit[1] / cols)
+            if rows * cols * factor * factor > MAX_OUTPUT_PIXELS:
+                raise _too_large(f"{cols}×{rows} times {factor:g}")
+            target = (round(rows * factor), round(cols * factor))
+            if self.scale is None:  # a strip that is scaled down keeps its last row
+                target = (max(1, target[0]), max(1, target[1]))
+        if min(target) < 1:
+            raise InvalidInput(
+                f"A scale of {self.scale:g} leaves no pixel of an image of {cols}×{rows}: use a larger one."
+            )
+        if target[0] * target[1] > MAX_OUTPUT_PIXELS:
+            raise _too_large(f"{target[1]}×{target[0]}")
+        return target
+
+
+def _too_large(what: str) -> InvalidInput:
+    return InvalidInput(
+        f"{what} is more than the {MAX_OUTPUT_PIXELS:,} pixels that Thera writes: ask for fewer."
+    )
+
+
+def physical_memory() -> int | None:
+    """The machine's memory in bytes, where the system tells."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def parse_bytes(text: str) -> int:
+    """A number of bytes as people write it.
+
+    >>> parse_bytes("2GiB"), parse_bytes("500 MB"), parse_bytes("1.5g")
+    (2147483648, 500000000, 1610612736)
+    """
+    units = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+    units |= {f"{u}ib": n for u, n in units.items() if u} | {"b": 1}
+    units |= {f"{u}b": 1000**i for i, u in enumerate("kmgt", 1)}
+    number = text.strip().lower().rstrip("kmgtib ")
+    unit = text.strip().lower()[len(number) :].strip()
+    try:
+        count = float(number) * units[unit]
+    except (ValueError, KeyError):
+        count = math.nan
+    if not (math.isfinite(count) and count >= 1):
+        raise InvalidInput(f"{text!r} is not an amount of memory: write it like 2GiB or 500MB.")
+    return int(count)
+
+
+def human_bytes(count: float) -> str:
+    """
+    >>> human_bytes(1_610_612_736)
+    '1.5 GiB'
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:.3g} TiB"

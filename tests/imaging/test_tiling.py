@@ -1,0 +1,109 @@
+"""Tiles and bands change nothing but the memory it takes."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from thera.errors import InvalidInput
+from thera.field import Box, Gaussian, Point
+from thera.imaging import tiling
+from thera.imaging.tiling import Plan, make_plan, scaled_rows
+
+
+def rendered(model, image, plan, ensemble=False, psf=None) -> np.ndarray:
+    def cells(top, left, bottom, right):
+        return image[top:bottom, left:right]
+
+    bands = [values for _, _, (values,) in scaled_rows(model, [cells], plan, ensemble=ensemble, psf=psf)]
+    return np.concatenate(bands)
+
+
+def plan_of(model, source, size, rows, cols, psf=None) -> Plan:
+    reach = tiling._reach(psf or Gaussian(), source, size, model.info.kappa)
+    return Plan(source, size, rows, cols, model.info.halo, model.info.alignment, reach, 0, 0)
+
+
+SIZES = [(282, 402), (283, 353), (235, 335), (95, 134), (70, 100), (20, 31), (1, 1)]
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("ensemble", [False, True])
+def test_tiled_equals_untiled_up_and_down_with_and_without_ensemble(model, size, ensemble, monkeypatch):
+    image = np.random.default_rng(0).random((94, 134, 3), np.float32)
+    whole = model.upscale(image, size=size, ensemble=ensemble)
+    monkeypatch.setattr(tiling, "BAND_MEMORY", 12 * size[1] * 7)  # bands of seven rows
+    plan = plan_of(model, (94, 134), size, (0, 31, 40, 94), (0, 50, 57, 134))
+    np.testing.assert_allclose(rendered(model, image, plan, ensemble), whole, atol=1e-5)
+
+
+@pytest.mark.parametrize("psf", [Gaussian(0.7), Gaussian(2.0), Box(3.0), Point()], ids=str)
+def test_tiled_equals_untiled_for_filters_that_look_far(model, psf):
+    image = np.random.default_rng(1).random((80, 90, 3), np.float32)
+    whole = model.upscale(image, size=(33, 100), psf=psf)
+    plan = plan_of(model, (80, 90), (33, 100), (0, 20, 50, 80), (0, 45, 90), psf)
+    np.testing.assert_allclose(rendered(model, image, plan, psf=psf), whole, atol=1e-5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 90), st.integers(1, 90), st.integers(1, 30))
+def test_every_output_row_is_made_once_whatever_the_sizes(model, H, W, rows, cols, step):
+    image = np.random.default_rng(2).random((H, W, 3), np.float32)
+    plan = plan_of(model, (H, W), (rows, cols), (*range(0, H, step), H), (*range(0, W, step), W))
+    np.testing.assert_allclose(
+        rendered(model, image, plan), model.upscale(image, size=(rows, cols)), atol=1e-5
+    )
+
+
+def test_progress_adds_up_to_the_output(model):
+    done = []
+    plan = plan_of(model, (50, 40), (111, 97), (0, 20, 50), (0, 15, 40))
+    image = np.zeros((50, 40, 3), np.float32)
+    list(
+        scaled_rows(
+            model, [lambda a, b, c, d: image[a:c, b:d]], plan, ensemble=False, psf=None, progress=done.append
+        )
+    )
+    assert sum(done) == 111 * 97
+
+
+def test_plans_stay_within_their_memory_and_cover_the_image(model):
+    for source in ((10, 10), (3000, 2000), (500, 40000), (40000, 500), (20000, 20000)):
+        size = (source[0] * 4, source[1] * 4)
+        for memory in (700 << 20, 2 << 30, 16 << 30):
+            plan = make_plan(model.info, source, size, memory=memory, held=100 << 20)
+            assert plan.memory <= memory
+            assert plan.rows[0] == plan.cols[0] == 0
+            assert (plan.rows[-1], plan.cols[-1]) == source
+            assert all(a < b for cuts in (plan.rows, plan.cols) for a, b in pairwise(cuts))
+
+
+def test_more_memory_never_means_more_work(model):
+    costs = [
+        make_plan(model.info, (3000, 4000), (6000, 8000), memory=m << 20, held=0).encoded
+        for m in (600, 1000, 2000, 4000, 32000)
+    ]
+    assert all(b <= tiling.GOOD_ENOUGH * a for a, b in pairwise(costs))
+    assert costs[-1] <= tiling.GOOD_ENOUGH * 3000 * 4000
+
+
+def test_a_small_image_is_one_tile(model):
+    assert make_plan(model.info, (256, 256), (1024, 1024), memory=2 << 30, held=0).tiles == 1
+
+
+def test_too_little_memory_is_said_before_anything_is_computed(model):
+    with pytest.raises(InvalidInput, match="--memory"):
+        make_plan(model.info, (3000, 4000), (6000, 8000), memory=100 << 20, held=0)
+
+
+def test_windows_lie_in_a_tile_as_they_lie_in_the_image_from_every_side():
+    plan = Plan((100, 131), (1, 1), (), (), halo=16, alignment=8, reach=0, memory=0, encoded=0)
+    for length in (100, 131):
+        for low, high in ((0, 8), (24, 40), (64, 96), (96, length)):
+            start, stop = plan.with_halo(low, high, length)
+            assert start <= max(0, low - 16)
+            assert stop >= min(length, high + 16)
+            assert start % 8 == 0
+            assert (length - stop) % 8 == 0
