@@ -70,10 +70,9 @@ def axes(
     if (scale is None) == (size is None):
         raise InvalidInput("Rendering needs either a scale or a size; give exactly one of the two.")
     low, high = _region(shape, region)
+    sizes: Sequence[int]
     if size is not None:
-        sizes = _pair("size", size)
-        if any(s != int(s) or s < 1 for s in sizes):
-            raise InvalidInput(f"size={size!r} is no output size; give two whole numbers of at least 1.")
+        sizes = output_size(size)
     else:
         scales = _pair("scale", scale)
         if any(s <= 0 for s in scales):
@@ -85,8 +84,16 @@ def axes(
             )
         # The scale that holds is the one the whole output's size gives, also for a region of it.
         sizes = [max(1, round((b - a) * N / n)) for a, b, N, n in zip(low, high, whole, shape, strict=True)]
-    rows, cols = (Axis.part(n, int(N), a, b) for n, N, a, b in zip(shape, sizes, low, high, strict=True))
+    rows, cols = (Axis.part(n, N, a, b) for n, N, a, b in zip(shape, sizes, low, high, strict=True))
     return rows, cols
+
+
+def output_size(size: Sequence[int]) -> tuple[int, int]:
+    """(H', W') as whole numbers of at least 1."""
+    sizes = _pair("size", size)
+    if np.ndim(size) == 0 or any(s != int(s) or s < 1 for s in sizes):
+        raise InvalidInput(f"size={size!r} is no output size; give two whole numbers of at least 1.")
+    return int(sizes[0]), int(sizes[1])
 
 
 def _region(shape: tuple[int, int], region: Sequence[float] | None) -> tuple[list[float], list[float]]:
@@ -182,7 +189,7 @@ def reading(axis: Axis, cells: int, psf: Filter, kappa: float, order: int) -> Re
 
     A local field ends with its cell, so damping its components cannot average neighbouring pixels: that takes
     samples of several cells. They lie 1/m apart, at least three in a footprint, and each has passed the
-    filter at a footprint of 1/m already. Weights are normalised over the image, so that borders stay unbiased.
+    filter at a footprint of 1/m already. Weights are normalised over the image, so borders stay unbiased.
     """
     footprint = psf.footprint
     if footprint is None or footprint * axis.step <= 1:

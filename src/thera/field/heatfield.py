@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 import array_api_compat
 import numpy as np
 
-from thera.errors import InvalidInput
-from thera.field import render as _render
-from thera.field.grid import axes
-from thera.field.psf import as_filter, to_numpy
+from thera.errors import FieldFileError, InvalidInput
+from thera.field import files, render
+from thera.field.across import Outside, read
+from thera.field.grid import axes, output_size
+from thera.field.psf import Covariance, as_filter, to_numpy
+from thera.field.warp import as_mapping
 
 Array = Any  # a NumPy or torch array; see array-api-compat
 MEMORY = 256 << 20
@@ -126,6 +129,10 @@ the c×channels amplitudes a (row-major), then the c phases φ |
     def device(self) -> Any:
         return array_api_compat.device(self.pixels)
 
+    @property
+    def on_cpu(self) -> bool:
+        return str(self.device).startswith("cpu")
+
     def __repr__(self) -> str:
         H, W = self.shape
         kind = "torch" if array_api_compat.is_torch_array(self.pixels) else "numpy"
@@ -192,7 +199,7 @@ the c×channels amplitudes a (row-major), then the c phases φ |
         rows, cols = axes(self.shape, scale, size, region)
         xp = self.namespace
         out = xp.empty((len(rows), len(cols), self.channels), dtype=xp.float32, device=self.device)
-        for start, band in _render.bands(self, rows, cols, as_filter(psf), derivative, memory):
+        for start, band in render.bands(self, rows, cols, as_filter(psf), derivative, memory):
             out[start : start + band.shape[0], :, :] = band
         return out
 
@@ -208,7 +215,128 @@ the c×channels amplitudes a (row-major), then the c phases φ |
     ) -> Iterator[tuple[int, Array]]:
         """What `render` gives, as (first row, band) from top to bottom, for outputs larger than memory."""
         rows, cols = axes(self.shape, scale, size, region)
-        return _render.bands(self, rows, cols, as_filter(psf), derivative, memory)
+        return render.bands(self, rows, cols, as_filter(psf), derivative, memory)
+
+    def gradient(self, *args: Any, **options: Any) -> Array:
+        """∂Φ/∂row and ∂Φ/∂column per input pixel, H'×W'×channels×2; the arguments are those of `render`.
+
+        >>> field = HeatField(np.ones((2, 2, 3)), np.zeros((2, 2, 4)), None, None, np.ones((2, 1)), 0.03)
+        >>> field.gradient(scale=2).shape
+        (4, 4, 3, 2)
+        """
+        parts = [self.render(*args, **options, derivative=order) for order in ((1, 0), (0, 1))]
+        return self.namespace.stack(parts, axis=-1)
+
+    def laplacian(self, *args: Any, **options: Any) -> Array:
+        """∇²Φ per input pixel squared, H'×W'×channels; the arguments are those of `render`."""
+        down, along = (self.render(*args, **options, derivative=order) for order in ((2, 0), (0, 2)))
+        return down + along
+
+    def sample(
+        self,
+        points: Array,
+        psf: object = None,
+        *,
+        covariance: Array | None = None,
+        jacobian: Array | None = None,
+        outside: Outside = "edge",
+        memory: int = MEMORY,
+    ) -> Array:
+        """The field at points (..., 2), (row, column) in input pixels from the top left: (..., channels).
+
+        Each point is a pixel of the filter `psf`, as large as an input pixel unless `jacobian`, (2, 2) or
+        (..., 2, 2), gives its two sides as columns. Or `covariance`, of the same shapes, is the covariance in
+        input pixels² of the Gaussian it is read through. Points outside the image are moved to its edge, or
+        get the value `outside`.
+
+        >>> field = HeatField(np.ones((2, 2, 3)), np.zeros((2, 2, 4)), None, None, np.ones((2, 1)), 0.03)
+        >>> field.sample([[0.5, 0.5], [1.2, 0.1]]).shape
+        (2, 3)
+        """
+        at = _host(points)
+        if at.ndim < 1 or at.shape[-1] != 2:
+            raise InvalidInput(f"points of shape {at.shape} must be (..., 2): row and column of each.")
+        filter_ = as_filter(psf)
+        if covariance is not None:
+            if psf is not None or jacobian is not None:
+                raise InvalidInput("A covariance is a filter by itself; give it without psf and jacobian.")
+            filter_, jacobian = Covariance(), _square_root(_host(covariance), self.kappa)
+        steps = np.eye(2) if jacobian is None else _host(jacobian)
+        if steps.shape not in ((2, 2), (*at.shape, 2)) or not np.all(np.isfinite(steps)):
+            raise InvalidInput(
+                f"Footprints of shape {steps.shape} do not fit points of shape {at.shape}; "
+                "give finite numbers of shape (2, 2), or one such matrix for each point."
+            )
+        steps = steps if steps.ndim == 2 else steps.reshape(-1, 2, 2)
+        values = read(self, at.reshape(-1, 2), steps, filter_, outside, memory)
+        return self.namespace.reshape(values, (*at.shape[:-1], self.channels))
+
+    def warp(
+        self,
+        mapping: Any,
+        size: Sequence[int],
+        psf: object = None,
+        *,
+        outside: Outside = "edge",
+        memory: int = MEMORY,
+    ) -> Array:
+        """The field seen through a mapping, H'×W'×channels, with elliptical anti-aliasing at every pixel.
+
+        `mapping` takes (row, column) in the output to (row, column) in the input, both in pixels from the top
+        left corner: a 3×3 homography, a 2×3 affine matrix, or a function of points (N, 2) in the field's own
+        library (float64; torch functions are differentiated, others differenced). `outside` as in `sample`;
+        beyond a horizon there is no edge, and a value must be given.
+
+        >>> field = HeatField(np.ones((2, 2, 3)), np.zeros((2, 2, 4)), None, None, np.ones((2, 1)), 0.03)
+        >>> field.warp([[0.5, 0, 0], [0, 0.5, 0]], size=(4, 4)).shape
+        (4, 4, 3)
+        """
+        rows, cols = output_size(size)
+        locate, filter_ = as_mapping(mapping, (rows, cols), self), as_filter(psf)
+        xp = self.namespace
+        out = xp.empty((rows, cols, self.channels), dtype=xp.float32, device=self.device)
+        height = max(1, memory // (256 * cols))
+        for start in range(0, rows, height):
+            band = np.arange(start, min(start + height, rows)) + 0.5
+            grid = np.stack(np.meshgrid(band, np.arange(cols) + 0.5, indexing="ij"), axis=-1)
+            values = read(self, *locate(grid.reshape(-1, 2)), filter_, outside, memory)
+            out[start : start + len(band), :, :] = xp.reshape(values, (len(band), cols, self.channels))
+        return out
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the field to a file, so that encoding happens once. `HeatField.load` reads it.
+
+        >>> import tempfile
+        >>> field = HeatField(np.ones((2, 2, 3)), np.zeros((2, 2, 4)), None, None, np.ones((2, 1)), 0.03)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     field.save(f"{folder}/picture.field")
+        ...     HeatField.load(f"{folder}/picture.field")
+        HeatField(2×2×3, 1 components, κ=0.03, numpy on cpu)
+        """
+        files.save(self, path)
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], asarray: Callable[[np.ndarray], Array] = np.asarray
+    ) -> HeatField:
+        """The field in a file, with arrays made by `asarray`: `HeatField.load(path, torch.asarray)`."""
+        arguments = files.load(path, asarray)
+        try:
+            return cls(**arguments)
+        except InvalidInput as error:
+            raise FieldFileError(f"{path} does not hold a field: {error}") from error
+
+
+def _host(array: Array) -> np.ndarray:
+    return to_numpy(array).astype(np.float64)
+
+
+def _square_root(covariance: np.ndarray, kappa: float) -> np.ndarray:
+    """J such that 2κJJᵀ is the covariance."""
+    values, vectors = np.linalg.eigh(covariance)
+    if not np.all(values > -1e-12) or kappa == 0:
+        raise InvalidInput("A covariance must be symmetric, positive and of a field that diffuses (κ > 0).")
+    return vectors * np.sqrt(np.maximum(values, 0) / (2 * kappa))[..., None, :]
 
 
 def _float32(array: Array) -> Array:

@@ -65,36 +65,36 @@ def product(
         row_shift = _send(xp, device, _wrap(np.outer(rows.shift, w1)))
         col_shift = _send(xp, device, _wrap(np.outer(cols.shift, w2)))
 
-    features = select(xp, select(xp, field.features, rows.cell, 0), cols.cell, 1)
-    pixels = select(xp, select(xp, field.pixels, rows.cell, 0), cols.cell, 1)
-    n_rows, n_cols = pixels.shape[:2]
+    n_rows, n_cols = len(rows.cell), len(cols.cell)
     out = xp.empty(
         (n_rows, rows.length, n_cols, cols.length, field.channels), dtype=xp.float32, device=device
     )
     for i, j in _blocks(n_rows, n_cols, _block_cells(field, table.shape[1], memory)):
-        block = features[i, j, :]
+        block = select(xp, select(xp, field.features, rows.cell[i], 0), cols.cell[j], 1)
         shift = None
         if shifted:
             shift = xp.reshape(row_shift[i, None, :] + col_shift[None, j, :], (-1, len(gain)))
         values = oscillations(field, xp.reshape(block, (-1, block.shape[-1])), shift, table)
         if bias:
-            values += xp.reshape(pixels[i, j, :], (-1, field.channels, 1))
+            pixels = select(xp, select(xp, field.pixels, rows.cell[i], 0), cols.cell[j], 1)
+            values += xp.reshape(pixels, (-1, field.channels, 1))
         values = xp.reshape(values, (*block.shape[:2], field.channels, rows.length, cols.length))
         out[i, :, j, :, :] = xp.permute_dims(values, (0, 3, 1, 4, 2))
     return xp.reshape(out, (n_rows * rows.length, n_cols * cols.length, field.channels))
 
 
 def select(xp: Any, array: Array, index: np.ndarray, axis: int) -> Array:
-    """`array` at `index` along an axis: a view where the index is a range."""
-    if index[-1] - index[0] == len(index) - 1 and np.all(np.diff(index) == 1):
-        part = slice(int(index[0]), int(index[-1]) + 1)
-        return array[part] if axis == 0 else array[:, part]
-    return xp.take(array, xp.asarray(index, device=array_api_compat.device(array)), axis=axis)
+    """`array` at an ascending `index` along an axis: a view where the index is a range."""
+    part = slice(int(index[0]), int(index[-1]) + 1)
+    array = array[part] if axis == 0 else array[:, part]
+    if array.shape[axis] == len(index) and np.all(np.diff(index) == 1):
+        return array
+    return xp.take(array, xp.asarray(index - index[0], device=array_api_compat.device(array)), axis=axis)
 
 
 def _block_cells(field: HeatField, offsets: int, memory: int) -> int:
     """How many cells to evaluate at once."""
-    if str(field.device).startswith("cpu"):
+    if field.on_cpu:
         memory = min(memory, CACHED_BYTES)
         numbers = (field.channels + 1) * len(field.components[0])
     else:

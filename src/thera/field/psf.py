@@ -43,9 +43,18 @@ class Filter(ABC):
 
     def transfer(self, components: Array, jacobian: Array, kappa: float) -> Array:
         """The factor of each component: (2, c) and (..., 2, 2) to (..., c)."""
-        xp = array_api_compat.array_namespace(components, jacobian)
-        nu = xp.matmul(xp.matrix_transpose(jacobian), components)  # ν = Jᵀw
-        return self.response(nu[..., 0, :], nu[..., 1, :], kappa)
+        w1, w2 = components[0, :], components[1, :]
+        # ν = Jᵀw, not as a matrix product: a GPU may be told to round those.
+        nu1 = jacobian[..., 0, 0, None] * w1 + jacobian[..., 1, 0, None] * w2
+        nu2 = jacobian[..., 0, 1, None] * w1 + jacobian[..., 1, 1, None] * w2
+        return self.response(nu1, nu2, kappa)
+
+    def variance(self, size: Array, kappa: float) -> Array:
+        """Variance, in input pixels², of a footprint of `size` input pixels.
+
+        Up to one input pixel the field's own κ holds, beyond it the paper's.
+        """
+        return 2 * kappa * np.minimum(size, 1) ** 2 + 2 * NYQUIST_KAPPA * (np.maximum(size, 1) ** 2 - 1)
 
     def spread(
         self, distance: np.ndarray, size: float, fine: float, kappa: float, order: int
@@ -57,22 +66,18 @@ class Filter(ABC):
         already passed the filter at a footprint of `fine`. What remains is a Gaussian, for the filters
         without a spatial form too.
         """
-        sigma = remaining_sigma(size, fine, kappa)
+        sigma = self.remaining(size, fine, kappa)
         weight = np.exp(-0.5 * (distance / sigma) ** 2)
         hermite = [np.polynomial.hermite_e.HermiteE.basis(k) for k in range(order + 1)]
         return [weight * hermite[k](distance / sigma) / sigma**k for k in range(order + 1)]
 
     def radius(self, size: float, fine: float, kappa: float) -> float:
         """The distance in input pixels beyond which `spread` is negligible (3e-4 of its peak)."""
-        return 4 * remaining_sigma(size, fine, kappa)
+        return 4 * self.remaining(size, fine, kappa)
 
-
-def remaining_sigma(size: float, fine: float, kappa: float) -> float:
-    """Standard deviation left to a footprint of `size` > 1 when samples of footprint `fine` ≤ 1 are averaged.
-
-    Up to one input pixel the field's own κ holds, beyond it the paper's: 2κ + 2κ₀(size² - 1) in all.
-    """
-    return math.sqrt(2 * kappa * (1 - fine**2) + 2 * NYQUIST_KAPPA * (size**2 - 1))
+    def remaining(self, size: Array, fine: Array, kappa: float) -> Array:
+        """Standard deviation left to a footprint of `size` once samples have passed one of `fine`."""
+        return np.sqrt(self.variance(size, kappa) - self.variance(fine, kappa))
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,14 @@ class Gaussian(Filter):
     def response(self, nu1: Array, nu2: Array, kappa: float) -> Array:
         xp = array_api_compat.array_namespace(nu1)
         return xp.exp(-kappa * self.bandwidth**2 * (nu1**2 + nu2**2))
+
+
+@dataclass(frozen=True)
+class Covariance(Gaussian):
+    """The Gaussian of exactly the covariance 2κJJᵀ, also where it is larger than an input pixel."""
+
+    def variance(self, size: Array, kappa: float) -> Array:
+        return 2 * kappa * size**2
 
 
 @dataclass(frozen=True)

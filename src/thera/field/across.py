@@ -1,0 +1,238 @@
+"""Footprints larger than a cell, at arbitrary points.
+
+A local field ends with its cell, so a footprint that reaches beyond takes samples of several cells. It is
+split along its principal axes u₁ and u₂, on which its sizes in input pixels are f₁ ≥ f₂:
+
+- f₁ ≤ 1: read in the cell the point falls in, filtered exactly;
+- f₁ > 1 ≥ f₂: an average of such readings along u₁, at least three to a footprint;
+- f₂ > 1: an average of the pixels of a *sheet*, the field rendered on a grid fine enough for f₂.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from thera.errors import InvalidInput
+from thera.field.grid import SAMPLES_PER_FOOTPRINT
+from thera.field.points import evaluate, restore, send
+from thera.field.psf import Box, Filter, Gaussian
+
+if TYPE_CHECKING:
+    from thera.field.heatfield import HeatField
+
+Array = Any
+Outside = Literal["edge"] | float | Sequence[float]
+# A longer ellipse is widened to this ratio of its axes, lest a pixel on the horizon read half the image.
+LARGEST_RATIO = 16.0
+# Sub-boxes of a Box, along each side of its parallelogram.
+MOST_BOXES = 32
+# A side of the pieces a sheet is rendered in.
+SHEET_TILE = 512
+
+
+def sample(field: HeatField, points: np.ndarray, jacobian: np.ndarray, psf: Filter, memory: int) -> Array:
+    """Φ at points (N, 2) in the image through footprints jacobian (2, 2) or (N, 2, 2): (N, channels)."""
+    if psf.footprint is None:
+        return evaluate(field, points, jacobian, psf, memory)
+    directions, sizes = principal_axes(jacobian * psf.footprint)
+    if not np.any(sizes[..., 0] > 1 + 1e-6):  # a rotation is 1 but for rounding
+        return evaluate(field, points, jacobian, psf, memory)
+
+    N = len(points)
+    jacobian, directions = (np.broadcast_to(a, (N, 2, 2)) for a in (jacobian, directions))
+    sizes = np.broadcast_to(sizes, (N, 2)).copy()
+    local = sizes[:, 0] <= 1 + 1e-6
+    parts, order = [], []
+    if np.any(local):
+        order.append(np.flatnonzero(local))
+        parts.append(evaluate(field, points[local], jacobian[local], psf, memory))
+    if isinstance(psf, Box):
+        groups = _boxes(jacobian, psf.width, np.flatnonzero(~local))
+    else:
+        sizes[:, 1] = np.maximum(sizes[:, 1], sizes[:, 0] / LARGEST_RATIO)
+        thin = sizes[:, 1] <= 1
+        groups = _lines(jacobian, directions, sizes, psf, field.kappa, np.flatnonzero(~local & thin))
+        for which, values in _sheets(
+            field, points, directions, sizes, psf, np.flatnonzero(~local & ~thin), memory
+        ):
+            order.append(which)
+            parts.append(values)
+    for which, offsets, weights, part in groups:
+        order.append(which)
+        parts.append(_average(field, points[which], offsets, weights, part, psf, memory))
+    return restore(field, parts, np.concatenate(order))
+
+
+def read(
+    field: HeatField, points: np.ndarray, jacobian: np.ndarray, psf: Filter, outside: Outside, memory: int
+) -> Array:
+    """`sample` at points anywhere: moved to the image's edge, or given the value `outside` there."""
+    shape = np.array(field.shape)
+    seen = np.all(np.isfinite(points), axis=1) & np.all(np.isfinite(jacobian), axis=(-2, -1))
+    if outside == "edge":
+        if not np.all(seen):
+            raise InvalidInput(
+                f"The mapping leaves {np.count_nonzero(~seen)} output pixels without a place in the input, "
+                "on a horizon or beyond; give their value as outside=."
+            )
+        return sample(field, np.clip(points, 0, shape), jacobian, psf, memory)
+    seen &= np.all((points >= 0) & (points <= shape), axis=1)
+    fill = np.broadcast_to(np.asarray(outside, dtype=np.float32), (len(points), field.channels))
+    if not np.any(seen):
+        return send(field, fill)
+    inside = jacobian if jacobian.ndim == 2 else jacobian[seen]
+    parts = [sample(field, points[seen], inside, psf, memory), send(field, fill[~seen])]
+    return restore(field, parts, np.concatenate([np.flatnonzero(seen), np.flatnonzero(~seen)]))
+
+
+def principal_axes(jacobian: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The axes of the ellipse JJᵀ: u₁ and u₂ as columns (..., 2, 2), and their sizes f₁ ≥ f₂ (..., 2)."""
+    gram = jacobian @ np.swapaxes(jacobian, -1, -2)
+    mean, difference = (gram[..., 0, 0] + gram[..., 1, 1]) / 2, (gram[..., 0, 0] - gram[..., 1, 1]) / 2
+    radius = np.hypot(difference, gram[..., 0, 1])
+    angle = np.arctan2(gram[..., 0, 1], difference) / 2
+    cos, sin = np.cos(angle), np.sin(angle)
+    directions = np.stack([np.stack([cos, -sin], -1), np.stack([sin, cos], -1)], -2)
+    return directions, np.sqrt(np.stack([mean + radius, np.maximum(mean - radius, 0)], -1))
+
+
+Group = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # points, nodes' offsets, weights, jacobians
+
+
+def _lines(
+    jacobian: np.ndarray,
+    directions: np.ndarray,
+    sizes: np.ndarray,
+    psf: Filter,
+    kappa: float,
+    which: np.ndarray,
+) -> Iterator[Group]:
+    """Nodes along the long axis, by how many it takes."""
+    size, u = sizes[which, 0], directions[which, :, 0]
+    fine = 1 / np.ceil(SAMPLES_PER_FOOTPRINT / size)
+    sigma = psf.remaining(size, fine, kappa)
+    # Few distinct counts, each a little more than needed: 9, 13, 19, 28, ...
+    rung = np.ceil(np.log(np.maximum(8 * sigma / fine + 1, 9) / 9) / np.log(1.45)).astype(int)
+    # The footprint at a node: J shortened to `fine` along u₁.
+    part = jacobian[which] + np.einsum("n,ni,nj,njk->nik", fine / size - 1, u, u, jacobian[which])
+    for step in np.unique(rung):
+        here = rung == step
+        z = np.linspace(-4, 4, int(9 * 1.45**step) | 1)
+        distance = sigma[here, None] * z
+        weights = np.broadcast_to(np.exp(-0.5 * z**2), distance.shape)
+        yield which[here], distance[:, :, None] * u[here, None, :], weights, part[here]
+
+
+def _boxes(jacobian: np.ndarray, width: float, which: np.ndarray) -> Iterator[Group]:
+    """A box as equal sub-boxes of at most half an input pixel."""
+    lengths = width * np.linalg.norm(jacobian[which], axis=1)
+    counts = np.clip(np.ceil(2 * lengths), 1, MOST_BOXES).astype(int)
+    for count in np.unique(counts, axis=0):
+        here = np.all(counts == count, axis=1)
+        sides = [width * ((np.arange(n) + 0.5) / n - 0.5) for n in count]
+        k = np.stack(np.meshgrid(*sides, indexing="ij"), -1).reshape(-1, 2)
+        offsets = np.einsum("nij,kj->nki", jacobian[which[here]], k)
+        yield which[here], offsets, np.ones(offsets.shape[:2]), jacobian[which[here]] / count
+
+
+def _average(
+    field: HeatField,
+    points: np.ndarray,
+    offsets: np.ndarray,
+    weights: np.ndarray,
+    jacobian: np.ndarray,
+    psf: Filter,
+    memory: int,
+) -> Array:
+    """Weighted means of readings at nodes: points (N, 2) + offsets (N, K, 2); none outside counts."""
+    xp = field.namespace
+    count, parts = offsets.shape[1], []
+    chunk = max(1, memory // (512 * count))
+    for start in range(0, len(points), chunk):
+        part = slice(start, start + chunk)
+        nodes = points[part, None, :] + offsets[part]
+        weight = weights[part] * np.all((nodes >= 0) & (nodes <= field.shape), axis=-1)
+        weight = weight / weight.sum(1, keepdims=True)
+        values = evaluate(field, nodes.reshape(-1, 2), np.repeat(jacobian[part], count, axis=0), psf, memory)
+        values = xp.reshape(values, (-1, count, field.channels))
+        parts.append(xp.sum(values * send(field, weight)[:, :, None], axis=1))
+    return xp.concat(parts, axis=0)
+
+
+def _sheets(
+    field: HeatField,
+    points: np.ndarray,
+    directions: np.ndarray,
+    sizes: np.ndarray,
+    psf: Filter,
+    which: np.ndarray,
+    memory: int,
+) -> Iterator[tuple[np.ndarray, Array]]:
+    """Means over the pixels of sheets, the coarsest of scale 2ᵏ that has three to the short axis."""
+    shape = np.array(field.shape)
+    # The sheet's pixels pass the filter at their own size.
+    sheet_psf = dataclasses.replace(psf, bandwidth=1.0) if isinstance(psf, Gaussian) else psf
+    level = np.ceil(np.log2(SAMPLES_PER_FOOTPRINT / sizes[which, 1])).astype(int)
+    for k in np.unique(level):
+        here = which[level == k]
+        count = np.maximum(np.round(shape * 2.0**k), 1).astype(int)
+        step = shape / count
+        # The covariance that remains, in sheet pixels; its axes are the footprint's.
+        u = directions[here] / step[:, None]
+        covariance = np.einsum("nij,nj,nkj->nik", u, psf.variance(sizes[here], field.kappa), u)
+        covariance -= np.diag(psf.variance(step, field.kappa) / step**2)
+        position = points[here] / step
+        reach = np.ceil(4 * np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))).astype(int) + 1
+        tile = np.minimum(position, count - 1).astype(int) // SHEET_TILE
+        for corner in np.unique(tile, axis=0):
+            members = np.flatnonzero(np.all(tile == corner, axis=1))
+            members = members[np.argsort(-reach[members].prod(1), kind="stable")]
+            low = np.maximum(np.floor(position[members] - reach[members]).astype(int).min(0), 0)
+            high = np.minimum(np.ceil(position[members] + reach[members]).astype(int).max(0), count)
+            sheet = field.render(
+                size=tuple(high - low), region=(*(low * step), *(high * step)), psf=sheet_psf, memory=memory
+            )
+            values = _ellipses(
+                field, sheet, position[members] - low, covariance[members], reach[members], memory
+            )
+            yield here[members], values
+
+
+def _ellipses(
+    field: HeatField,
+    sheet: Array,
+    position: np.ndarray,
+    covariance: np.ndarray,
+    reach: np.ndarray,
+    memory: int,
+) -> Array:
+    """Gaussian means over a sheet (h, w, channels) about positions (N, 2) in it, largest windows first."""
+    xp = field.namespace
+    h, w = sheet.shape[:2]
+    flat = xp.reshape(sheet, (h * w, field.channels))
+    precision = np.linalg.inv(covariance)
+    parts, start = [], 0
+    while start < len(position):
+        size = reach[start:].max(0)
+        part = slice(start, start + max(1, memory // (64 * int((2 * size + 1).prod()))))
+        first = np.floor(position[part]).astype(int)
+        rows = first[:, :1] + np.arange(-size[0], size[0] + 1)
+        cols = first[:, 1:] + np.arange(-size[1], size[1] + 1)
+        dy = (rows + 0.5 - position[part, :1])[:, :, None]
+        dx = (cols + 0.5 - position[part, 1:])[:, None, :]
+        P = precision[part]
+        exponent = P[:, 0, 0, None, None] * dy**2 + P[:, 1, 1, None, None] * dx**2
+        exponent = exponent + 2 * P[:, 0, 1, None, None] * dy * dx
+        inside = ((rows >= 0) & (rows < h))[:, :, None] & ((cols >= 0) & (cols < w))[:, None, :]
+        weight = np.exp(-0.5 * exponent) * inside
+        weight /= weight.sum((1, 2), keepdims=True)
+        index = np.clip(rows, 0, h - 1)[:, :, None] * w + np.clip(cols, 0, w - 1)[:, None, :]
+        taken = xp.take(flat, xp.asarray(index.ravel(), device=field.device), axis=0)
+        taken = xp.reshape(taken, (len(index), -1, field.channels))
+        parts.append(xp.sum(taken * send(field, weight.reshape(len(index), -1))[:, :, None], axis=1))
+        start = part.stop
+    return xp.concat(parts, axis=0)

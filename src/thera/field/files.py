@@ -1,0 +1,71 @@
+"""Fields in files: an .npz (a zip with a checksum of every array) with a JSON header and no pickle."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from thera.errors import FieldFileError
+from thera.field.psf import to_numpy
+
+if TYPE_CHECKING:
+    from thera.field.heatfield import HeatField
+
+KIND, FORMAT = "thera heat field", 1
+ARRAYS = ("pixels", "features", "components", "head_weight", "head_bias")
+
+
+def save(field: HeatField, path: str | os.PathLike[str]) -> None:
+    """Write to a file beside `path` and rename it, so that no reader ever sees half a field."""
+    path = Path(path)
+    arrays = {name: to_numpy(getattr(field, name)) for name in ARRAYS if getattr(field, name) is not None}
+    header = json.dumps({"kind": KIND, "format": FORMAT, "kappa": field.kappa})
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(unfinished, "wb") as file:
+            np.savez(file, allow_pickle=False, header=np.array(header), **arrays)
+        os.replace(unfinished, path)
+    except OSError as error:
+        raise FieldFileError(f"The field cannot be written to {path}: {error.strerror or error}.") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def load(path: str | os.PathLike[str], asarray: Callable[[np.ndarray], Any]) -> dict[str, Any]:
+    """The arguments of the `HeatField` in a file."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        header = json.loads(str(arrays.pop("header")))
+        kind, version, kappa = header["kind"], header["format"], float(header["kappa"])
+    except FileNotFoundError as error:
+        raise FieldFileError(f"There is no file {path}; a field is written with HeatField.save.") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
+        raise _damaged(path) from error
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+        raise _damaged(path) from error
+    if kind != KIND:
+        raise _damaged(path)
+    if version != FORMAT:
+        raise FieldFileError(
+            f"{path} is of format {version!r}, this Thera reads {FORMAT}; use a newer Thera."
+        )
+    if not {"pixels", "features", "components"} <= set(arrays) <= set(ARRAYS):
+        raise _damaged(path)
+    return {
+        "head_weight": None,
+        "head_bias": None,
+        **{name: array if name == "components" else asarray(array) for name, array in arrays.items()},
+        "kappa": kappa,
+    }
+
+
+def _damaged(path: str | os.PathLike[str]) -> FieldFileError:
+    return FieldFileError(f"{path} is no heat field or is damaged; save the field again with HeatField.save.")
