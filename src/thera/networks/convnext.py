@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 STAGES = ((64, 6), (96, 7), (128, 3))  # width, blocks
+FUSED_WIDTHS = tuple(width for width, _ in STAGES)
+FUSED_SHARED_MEMORY = 200 << 10  # bytes to a program: Hopper and Blackwell servers have them, desktops do not
+
+
+@torch.compiler.assume_constant_result
+def can_fuse() -> bool:
+    """Whether this machine runs the kernels of `kernels_convnext`."""
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    memory = getattr(properties, "shared_memory_per_block_optin", 0)  # AMD's have none
+    return find_spec("triton") is not None and memory > FUSED_SHARED_MEMORY
+
+
+def fused_operand(x: Tensor) -> torch.dtype | None:
+    """The type in which a fused block multiplies matrices; None where the plain form has to do."""
+    if not (x.is_cuda and x.shape[-1] in FUSED_WIDTHS and can_fuse()):
+        return None
+    if torch.is_autocast_enabled("cuda"):
+        return torch.get_autocast_dtype("cuda")
+    if x.dtype != torch.float32:
+        return x.dtype
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():  # the compiler cannot read the setting below
+        return None
+    matmul = torch.backends.cuda.matmul
+    tf32 = matmul.fp32_precision == "tf32" if hasattr(matmul, "fp32_precision") else matmul.allow_tf32
+    return torch.float32 if tf32 else None
 
 
 def shifted_sum(x: Tensor, weight: Tensor) -> Tensor:
@@ -42,6 +70,11 @@ class Block(nn.Module):
         self.project = nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
+        operand = fused_operand(x)
+        if operand is not None:
+            from thera.networks.kernels_convnext import convnext_block
+
+            return convnext_block(x, self.depthwise.weight, self.norm, self.expand, self.project, operand)
         y = self.norm(self.depthwise(x))
         return x + self.project(F.gelu(self.expand(y), approximate="tanh"))
 

@@ -1,0 +1,360 @@
+"""Triton kernels for the ConvNeXt block, x + W₂ gelu(W₁ norm(depthwise x) + b₁) + b₂, and its gradients.
+
+The hidden activations are four times as wide as the stream, and moving them is most of what an unfused block
+does. Here they live and die in registers:
+
+| kernel | a program owns | in | out |
+| --- | --- | --- | --- |
+| forward | a tile of pixels | x | out; for training also the normalised pixels u |
+| mixing backward | a slice of hidden units | u, ∂out | one part of ∂u |
+| norm backward | a tile of pixels | u, the parts of ∂u | ∂z, at the depthwise output |
+| depthwise backward | a run of pixels | x, ∂z, ∂out | ∂x |
+
+A program of the second goes over many tiles and keeps the gradients of its slice of W₁ and W₂ in registers
+all the while: they need no pass of their own. The norm's weight and bias are folded into W₁ and b₁ before.
+The plain form beside which all this is tested is `convnext.Block`.
+"""
+
+# mypy: disallow-untyped-defs=False
+# A kernel's arguments have no types; those in capitals are compile-time constants, as Triton writes them.
+
+import os
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+MULTIPROCESSORS = 132  # an H200's: how many programs a persistent kernel starts; any number is correct
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+
+class Tile(NamedTuple):
+    """How a kernel is cut."""
+
+    pixels: int  # at a time
+    hidden: int  # units at a time
+    warps: int
+    stages: int  # of the software pipeline
+    programs: int = 1  # to a multiprocessor, where they persist
+
+
+# Per width. Measured with benchmarks/kernels.py, which also times the alternatives.
+FORWARD = {64: Tile(64, 64, 4, 2), 96: Tile(128, 64, 8, 2), 128: Tile(128, 64, 8, 2)}
+FORWARD_TF32 = Tile(64, 32, 8, 2)
+BACKWARD = {64: Tile(64, 128, 8, 2), 96: Tile(32, 128, 8, 2), 128: Tile(32, 128, 8, 2)}
+
+
+@triton.jit
+def _gelu(h, FAST: tl.constexpr):
+    """gelu(h) = h·s and s = (1 + tanh u)/2 with u = √(2/π)(h + 0.044715 h³), for the derivative."""
+    u = h * (0.7978845608028654 + 0.035677408136300125 * h * h)
+    if FAST:  # one instruction, exact to 11 bits: more than bf16 keeps
+        tanh = tl.inline_asm_elementwise(
+            "tanh.approx.f32 $0, $1;", "=f,f", [u], dtype=tl.float32, is_pure=True, pack=1
+        )
+        s = 0.5 * tanh + 0.5
+    else:
+        s = 1 / (1 + tl.exp(-2 * u))
+    return h * s, s
+
+
+@triton.jit
+def _three(source, rows, ok, column, W, channel, D: tl.constexpr):
+    """A pixel's left neighbour, itself and its right neighbour, as float32; zero outside the image."""
+    at = source + rows.to(tl.int64)[:, None] * D + channel[None, :]
+    inside = ok[:, None] & (channel < D)[None, :]
+    left = tl.load(at - D, inside & (column > 0)[:, None], 0.0).to(tl.float32)
+    centre = tl.load(at, inside, 0.0).to(tl.float32)
+    right = tl.load(at + D, inside & (column < W - 1)[:, None], 0.0).to(tl.float32)
+    return left, centre, right
+
+
+@triton.jit
+def _taps(taps, i, channel, D: tl.constexpr):
+    """The three taps of the kernel's row i, 1×BD each."""
+    at, real = taps + 3 * i * D + channel, channel < D
+    t0, t1, t2 = tl.load(at, real, 0.0), tl.load(at + D, real, 0.0), tl.load(at + 2 * D, real, 0.0)
+    return t0[None, :], t1[None, :], t2[None, :]
+
+
+@triton.jit
+def _forward(
+    x, taps, w1, b1, w2, b2, out, unit, rstd, M, H, W, eps,
+    D: tl.constexpr, HIDDEN: tl.constexpr, SAVE: tl.constexpr, FAST: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BD: tl.constexpr, BH: tl.constexpr,
+):  # fmt: skip
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    channel = tl.arange(0, BD)
+    ok, real = rows < M, channel < D
+    column, line = rows % W, rows // W % H
+    z = tl.zeros((BM, BD), tl.float32)
+    for i in tl.range(0, 3, num_stages=1):
+        within = ok & (line + (i - 1) >= 0) & (line + (i - 1) < H)
+        left, centre, right = _three(x, rows + (i - 1) * W, within, column, W, channel, D)
+        t0, t1, t2 = _taps(taps, i, channel, D)
+        z += t0 * left + t1 * centre + t2 * right
+    z = tl.where(real[None, :], z - tl.sum(z, 1)[:, None] / D, 0.0)
+    r = tl.rsqrt(tl.sum(z * z, 1) / D + eps)
+    u = (z * r[:, None]).to(w1.dtype.element_ty)
+    at = rows.to(tl.int64)[:, None] * D + channel[None, :]
+    inside = ok[:, None] & real[None, :]
+    if SAVE:
+        tl.store(unit + at, u, inside)
+        tl.store(rstd + rows, r, ok)
+    y = tl.zeros((BM, BD), tl.float32)
+    for k in range(0, HIDDEN, BH):
+        hidden = k + tl.arange(0, BH)
+        expand = tl.load(w1 + hidden[None, :] * D + channel[:, None], real[:, None], 0.0)
+        h = tl.dot(u, expand, input_precision=PRECISION) + tl.load(b1 + hidden)[None, :]
+        g, _ = _gelu(h, FAST)
+        project = tl.load(w2 + channel[None, :] * HIDDEN + hidden[:, None], real[None, :], 0.0)
+        y = tl.dot(g.to(u.dtype), project, y, input_precision=PRECISION)
+    y += tl.load(x + at, inside, 0.0).to(tl.float32) + tl.load(b2 + channel, real, 0.0)[None, :]
+    tl.store(out + at, y.to(out.dtype.element_ty), inside)
+
+
+@triton.jit
+def _mixing_backward(
+    gout, unit, w1, b1, w2, gunit, gw1, gw2, gb1, M,
+    D: tl.constexpr, HIDDEN: tl.constexpr, FAST: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr,
+    BD: tl.constexpr, BH: tl.constexpr, STEPS: tl.constexpr,
+):  # fmt: skip
+    """Hidden units lie along the rows here: both weight gradients then take them straight from registers."""
+    part, program = tl.program_id(0), tl.program_id(1)
+    hidden, channel = part * BH + tl.arange(0, BH), tl.arange(0, BD)
+    real = (channel < D)[None, :]
+    expand = tl.load(w1 + hidden[:, None] * D + channel[None, :], real, 0.0)  # BH×BD, as `project`
+    project = tl.load(w2 + channel[None, :] * HIDDEN + hidden[:, None], real, 0.0)
+    bias = tl.load(b1 + hidden)
+    sum1 = tl.zeros((BH, BD), tl.float32)
+    sum2 = tl.zeros((BH, BD), tl.float32)
+    sumb = tl.zeros((BH,), tl.float32)
+    for step in range(STEPS):
+        rows = (step * tl.num_programs(1) + program) * BM + tl.arange(0, BM)
+        inside = (rows < M)[:, None] & real
+        at = rows.to(tl.int64)[:, None] * D + channel[None, :]
+        u = tl.load(unit + at, inside, 0.0)
+        go = tl.load(gout + at, inside, 0.0).to(u.dtype)
+        h = tl.dot(expand, tl.trans(u), input_precision=PRECISION) + bias[:, None]
+        gg = tl.dot(project, tl.trans(go), input_precision=PRECISION)
+        g, s = _gelu(h, FAST)
+        sum2 = tl.dot(g.to(u.dtype), go, sum2, input_precision=PRECISION)
+        # gelu' = s + h s (1 - s) · 2 du/dh
+        gh = gg * (s + (g - g * s) * (1.5957691216057308 + 0.21406444881780075 * h * h))
+        sumb += tl.sum(gh, 1)
+        short = gh.to(u.dtype)
+        sum1 = tl.dot(short, u, sum1, input_precision=PRECISION)
+        gu = tl.dot(tl.trans(expand), short, input_precision=PRECISION)
+        to = gunit + (rows.to(tl.int64) + part * M)[:, None] * D + channel[None, :]
+        tl.store(to, tl.trans(gu.to(u.dtype)), inside)
+    base = program * HIDDEN
+    tl.store(gw1 + (base + hidden[:, None]) * D + channel[None, :], sum1, real)
+    tl.store(gw2 + base * D + channel[None, :] * HIDDEN + hidden[:, None], sum2, real)
+    tl.store(gb1 + base + hidden, sumb)
+
+
+@triton.jit
+def _norm_backward(
+    gunit, unit, rstd, gz, M,
+    D: tl.constexpr, PARTS: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    channel = tl.arange(0, BD)
+    ok = rows < M
+    inside = ok[:, None] & (channel < D)[None, :]
+    at = rows.to(tl.int64)[:, None] * D + channel[None, :]
+    u = tl.load(unit + at, inside, 0.0).to(tl.float32)
+    to = gz + at
+    gu = tl.zeros((BM, BD), tl.float32)
+    for part in tl.static_range(PARTS):
+        at = (rows.to(tl.int64) + part * M)[:, None] * D + channel[None, :]
+        gu += tl.load(gunit + at, inside, 0.0).to(tl.float32)
+    g = gu - tl.sum(gu, 1)[:, None] / D - u * (tl.sum(gu * u, 1)[:, None] / D)
+    g *= tl.load(rstd + rows, ok, 0.0)[:, None]
+    tl.store(to, g.to(gz.dtype.element_ty), inside)
+
+
+@triton.jit
+def _depthwise_backward(
+    gout, x, gz, taps, gx, gtaps, M, H, W,
+    D: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, STEPS: tl.constexpr,
+):  # fmt: skip
+    """∂x[p] = ∂out[p] + Σ w[o] ∂z[p - o] and ∂w[o] = Σ x[p] ∂z[p - o]: both read the same nine neighbours.
+
+    The tenth row of `gtaps` is Σ ∂out, the gradient of the last bias.
+    """
+    channel = tl.arange(0, BD)
+    real = channel < D
+    t0, t1, t2 = _taps(taps, 0, channel, D)
+    t3, t4, t5 = _taps(taps, 1, channel, D)
+    t6, t7, t8 = _taps(taps, 2, channel, D)
+    g0 = tl.zeros((BM, BD), tl.float32)
+    g1, g2, g3, g4, g5, g6, g7, g8, g9 = g0, g0, g0, g0, g0, g0, g0, g0, g0
+    for step in range(STEPS):
+        # A program's tiles follow one another: the rows above are still in its cache.
+        rows = (tl.program_id(0) * STEPS + step) * BM + tl.arange(0, BM)
+        ok = rows < M
+        column, line = rows % W, rows // W % H
+        inside = ok[:, None] & real[None, :]
+        at = rows.to(tl.int64)[:, None] * D + channel[None, :]
+        here = tl.load(x + at, inside, 0.0).to(tl.float32)
+        go = tl.load(gout + at, inside, 0.0).to(tl.float32)
+        g9 += go
+        left, centre, right = _three(gz, rows + W, ok & (line < H - 1), column, W, channel, D)
+        g0 += here * right
+        g1 += here * centre
+        g2 += here * left
+        go += t0 * right + t1 * centre + t2 * left
+        left, centre, right = _three(gz, rows, ok, column, W, channel, D)
+        g3 += here * right
+        g4 += here * centre
+        g5 += here * left
+        go += t3 * right + t4 * centre + t5 * left
+        left, centre, right = _three(gz, rows - W, ok & (line > 0), column, W, channel, D)
+        g6 += here * right
+        g7 += here * centre
+        g8 += here * left
+        go += t6 * right + t7 * centre + t8 * left
+        tl.store(gx + at, go.to(gx.dtype.element_ty), inside)
+    sums = (g0, g1, g2, g3, g4, g5, g6, g7, g8, g9)
+    for i in tl.static_range(10):
+        tl.store(gtaps + (tl.program_id(0) * 10 + i) * D + channel, tl.sum(sums[i], 0), real)
+
+
+class Shares(NamedTuple):
+    """How the backward pass is shared out: each program leaves one summand of the weights' gradients."""
+
+    parts: int  # slices of hidden units
+    mixing: int  # programs to a slice
+    depthwise: int  # programs of the depthwise kernel
+    pixels: int  # that it takes at a time: four channels to a thread keep its ten sums in registers
+
+
+def _shares(M: int, d: int) -> Shares:
+    tile, pixels = BACKWARD[d], max(1, 512 // triton.next_power_of_2(d))
+    parts = 4 * d // tile.hidden
+    mixing = max(1, min(triton.cdiv(M, tile.pixels), tile.programs * MULTIPROCESSORS // parts))
+    return Shares(parts, mixing, min(triton.cdiv(M, pixels), 4 * MULTIPROCESSORS), pixels)
+
+
+def _arithmetic(operand: torch.dtype) -> dict[str, Any]:
+    """How to multiply matrices: float32 operands as TF32, for which the plain form is no match."""
+    full = operand == torch.float32
+    return {"FAST": not (full or INTERPRETED), "PRECISION": "tf32" if full and not INTERPRETED else "ieee"}
+
+
+@torch.library.custom_op("thera::convnext_block", mutates_args=())
+def fused_block(
+    x: Tensor, taps: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, eps: float, save: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """x + w2 gelu(w1 normalise(depthwise x) + b1) + b2; with `save` also the normalised pixels and 1/σ.
+
+    x: N×H×W×d; taps: 9×d; w1: 4d×d and w2: d×4d, in the type that matrix products take.
+    """
+    N, H, W, d = x.shape
+    M, tile = N * H * W, FORWARD_TF32 if w1.dtype == torch.float32 else FORWARD[d]
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    unit = w1.new_empty((N, H, W, d) if save else 0)
+    rstd = b1.new_empty((N, H, W) if save else 0)
+    _forward[(triton.cdiv(M, tile.pixels),)](
+        x, taps.contiguous(), w1.contiguous(), b1, w2.contiguous(), b2, out, unit, rstd, M, H, W, eps,
+        D=d, HIDDEN=4 * d, SAVE=save, BM=tile.pixels, BD=triton.next_power_of_2(d), BH=tile.hidden,
+        num_warps=tile.warps, num_stages=tile.stages, **_arithmetic(w1.dtype),
+    )  # fmt: skip
+    return out, unit, rstd
+
+
+@torch.library.custom_op("thera::convnext_block_backward", mutates_args=())
+def fused_block_backward(
+    gout: Tensor, x: Tensor, unit: Tensor, rstd: Tensor, taps: Tensor, w1: Tensor, b1: Tensor, w2: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """∂x, and for taps (and b2 in a tenth row), w1, b1 and w2 one summand a program."""
+    N, H, W, d = x.shape
+    M, tile, BD = N * H * W, BACKWARD[d], triton.next_power_of_2(d)
+    parts, mixing, depthwise, pixels = _shares(M, d)
+    x, gout = x.contiguous(), gout.contiguous()
+    gunit, gz, gx = unit.new_empty(parts, M, d), torch.empty_like(unit), torch.empty_like(x)
+    gw1, gw2, gb1 = (
+        b1.new_empty(mixing, 4 * d, d),
+        b1.new_empty(mixing, d, 4 * d),
+        b1.new_empty(mixing, 4 * d),
+    )
+    gtaps = b1.new_empty(depthwise, 10, d)
+    _mixing_backward[(parts, mixing)](
+        gout, unit, w1.contiguous(), b1, w2.contiguous(), gunit, gw1, gw2, gb1, M,
+        D=d, HIDDEN=4 * d, BM=tile.pixels, BD=BD, BH=tile.hidden,
+        STEPS=triton.cdiv(triton.cdiv(M, tile.pixels), mixing),
+        num_warps=tile.warps, num_stages=tile.stages, **_arithmetic(w1.dtype),
+    )  # fmt: skip
+    _norm_backward[(triton.cdiv(M, 16),)](
+        gunit, unit, rstd, gz, M, D=d, PARTS=parts, BM=16, BD=BD, num_warps=4
+    )
+    _depthwise_backward[(depthwise,)](
+        gout, x, gz, taps.contiguous(), gx, gtaps, M, H, W, D=d, BM=pixels, BD=BD,
+        STEPS=triton.cdiv(triton.cdiv(M, pixels), depthwise), num_warps=4,
+    )  # fmt: skip
+    return gx, gtaps, gw1, gb1, gw2
+
+
+@fused_block.register_fake
+def _(
+    x: Tensor, taps: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, eps: float, save: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    return (
+        x.new_empty(x.shape),
+        w1.new_empty(x.shape if save else 0),
+        b1.new_empty(x.shape[:3] if save else 0),
+    )
+
+
+@fused_block_backward.register_fake
+def _(
+    gout: Tensor, x: Tensor, unit: Tensor, rstd: Tensor, taps: Tensor, w1: Tensor, b1: Tensor, w2: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    N, H, W, d = x.shape
+    _, mixing, depthwise, _ = _shares(N * H * W, d)
+    return (
+        x.new_empty(x.shape),
+        b1.new_empty(depthwise, 10, d),
+        b1.new_empty(mixing, 4 * d, d),
+        b1.new_empty(mixing, 4 * d),
+        b1.new_empty(mixing, d, 4 * d),
+    )
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, taps, w1, b1, w2, _, _, _ = inputs
+    _, unit, rstd = output
+    ctx.mark_non_differentiable(unit, rstd)
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(x, unit, rstd, taps, w1, b1, w2)
+
+
+def _gradient(ctx: Any, gout: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    w1, w2 = ctx.saved_tensors[4], ctx.saved_tensors[6]
+    gx, gtaps, gw1, gb1, gw2 = fused_block_backward(gout, *ctx.saved_tensors)
+    gtaps = gtaps.sum(0)
+    return gx, gtaps[:9], gw1.sum(0).to(w1.dtype), gb1.sum(0), gw2.sum(0).to(w2.dtype), gtaps[9], None, None
+
+
+fused_block.register_autograd(_gradient, setup_context=_remember)
+
+
+def convnext_block(
+    x: Tensor, depthwise: Tensor, norm: torch.nn.LayerNorm, expand: torch.nn.Linear,
+    project: torch.nn.Linear, operand: torch.dtype,
+) -> Tensor:  # fmt: skip
+    """The block as one operation. x: N×H×W×d; depthwise: d×1×3×3; `operand`: the type matrix products take.
+
+    The norm's affine part is a part of the first product: w₁(γu + β) + b₁ = (w₁γ)u + (w₁β + b₁).
+    """
+    taps = depthwise.flatten(1).T.float().contiguous()
+    w1 = (expand.weight * norm.weight).to(operand)
+    b1 = expand.bias.float() + (expand.weight * norm.bias).float().sum(1)
+    w2, b2 = project.weight.to(operand), project.bias.float()
+    inputs = (x, taps, w1, b1, w2, b2)
+    save = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
+    return fused_block(*inputs, norm.eps, save)[0]

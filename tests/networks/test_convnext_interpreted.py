@@ -1,0 +1,90 @@
+"""The ConvNeXt kernels under Triton's interpreter, on a CPU: their arithmetic and their borders.
+
+Triton reads TRITON_INTERPRET when it is imported, so the comparison runs in a process of its own: this file
+as a script, which prints what the tests below then claim something about.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="needs Triton, which only comes with PyTorch for CUDA")
+
+PARAMETERS = 7
+
+
+def relative(a: torch.Tensor, b: torch.Tensor) -> float:
+    return ((a.double() - b.double()).norm() / b.double().norm()).item()
+
+
+def errors(width: int, dtype: torch.dtype, shape: tuple[int, int, int]) -> list[float]:
+    """Relative errors against the plain form in float64: the output, ∂x, every parameter's gradient."""
+    from thera.networks import kernels_convnext as kernels
+    from thera.networks.convnext import Block
+
+    torch.manual_seed(0)
+    block, plain = Block(width), Block(width).double()
+    torch.nn.init.normal_(block.norm.weight)
+    torch.nn.init.normal_(block.norm.bias)
+    plain.load_state_dict(block.state_dict())
+    x = torch.randn(*shape, width).to(dtype).requires_grad_()
+    exact = x.detach().double().requires_grad_()
+    out = kernels.convnext_block(x, block.depthwise.weight, block.norm, block.expand, block.project, dtype)
+    reference = plain(exact)
+    weight = torch.randn(out.shape)
+    ours = torch.autograd.grad((out * weight).sum(), [x, *block.parameters()])
+    theirs = torch.autograd.grad((reference * weight).sum(), [exact, *plain.parameters()])
+    pairs = zip((out, *ours), (reference, *theirs), strict=True)
+    return [relative(a, b) for a, b in pairs]
+
+
+def report() -> dict[str, object]:
+    from thera.networks import kernels_convnext as kernels
+
+    kernels.MULTIPROCESSORS = 4  # few programs, so that each has several tiles
+    kernels.FORWARD_TF32 = kernels.Tile(32, 32, 4, 1)
+    for width in (8, 16, 24):
+        kernels.FORWARD[width] = kernels.FORWARD_TF32
+        kernels.BACKWARD[width] = kernels.Tile(16, 32, 4, 1)
+    shapes = ((2, 3, 5, 8), (9, 8), (32, 8), (32,), (8, 32), (8,))
+    inputs = [torch.randn(shape).requires_grad_() for shape in shapes]
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_static")
+    return {
+        "f32": errors(16, torch.float32, (2, 5, 7)),
+        "f16": errors(16, torch.float16, (2, 5, 7)),
+        "padded": errors(24, torch.float32, (2, 4, 9)),
+        "one row": errors(8, torch.float32, (3, 1, 6)),
+        "one column": errors(8, torch.float32, (3, 6, 1)),
+        "operation": torch.library.opcheck(kernels.fused_block, (*inputs, 1e-6, True), test_utils=checks),
+    }
+
+
+@pytest.fixture(scope="module")
+def found() -> dict:
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    run = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+@pytest.mark.parametrize("case", ["f32", "padded", "one row", "one column"])
+def test_fused_block_and_every_gradient_equal_the_plain_form_up_to_the_borders_of_each_image(found, case):
+    """Several images smaller than a tile: whatever crosses a border would show in the first digit."""
+    assert len(found[case]) == 2 + PARAMETERS
+    assert max(found[case]) < 1e-5  # float32 sums of at most 100 terms
+
+
+def test_fused_block_in_half_precision_keeps_half_precision(found):
+    assert max(found["f16"]) < 3e-3  # 2⁻¹¹ = 5e-4 an operand, a few operands deep
+
+
+def test_fused_block_is_a_well_formed_operation_for_autograd_and_the_compiler(found):
+    assert set(found["operation"].values()) == {"SUCCESS"}
+
+
+if __name__ == "__main__":
+    print(json.dumps(report()))
