@@ -87,6 +87,15 @@ def degrade(image: NDArray[np.uint8], scale: float, border: Border = "mirror") -
     return Pair(downscale(target, (height, width), border), target)
 
 
+def border_of(scale: float, extra: int) -> int:
+    """The pixels cut on each side: the scale and what the metric adds to it.
+
+    >>> border_of(4, 6), border_of(2.5, 0)
+    (10, 3)
+    """
+    return math.ceil(scale) + extra
+
+
 def cut(image: NDArray, pixels: int) -> NDArray:
     """`image` without `pixels` rows and columns on every side.
 
@@ -111,7 +120,7 @@ def score(
     20.0
     """
     function, extra = METRICS[metric]
-    pixels = math.ceil(scale) + extra
+    pixels = border_of(scale, extra)
     clipped = np.clip(output, 0, 1)
     return function(cut(clipped, pixels), cut(unit(target), pixels))
 

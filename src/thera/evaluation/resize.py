@@ -37,6 +37,8 @@ def lanczos3(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.sinc(x) * np.sinc(x / 3) * (np.abs(x) < 3)
 
 
+_BAND = 64  # output rows at a time: large images are never held whole as float64
+
 _KERNELS: dict[str, tuple[Callable[[NDArray[np.float64]], NDArray[np.float64]], float]] = {
     "bicubic": (cubic, 2.0),
     "lanczos": (lanczos3, 3.0),
@@ -101,8 +103,10 @@ def resize(
     kernel: Kernel = "bicubic",
     border: Border = "mirror",
     scale: float | None = None,
-) -> NDArray[np.float64]:
+) -> NDArray[np.floating]:
     """`image` (H×W or H×W×channels) resized to `size` = (H', W'), unrounded and unclipped.
+
+    float32 stays float32, everything else becomes float64; sums are taken in float64.
 
     >>> resize(np.eye(4), (2, 2)).round(3)
     array([[0.47, 0.03],
@@ -110,16 +114,26 @@ def resize(
     """
     if min(size) < 1 or min(image.shape[:2]) < 1:
         raise InvalidInput(f"Cannot resize {image.shape[:2]} to {size}: both sides need at least one pixel.")
-    out = np.asarray(image, dtype=np.float64)
-    for axis in (0, 1):
-        index, weight = taps(out.shape[axis], size[axis], kernel, border, scale)
-        lines = np.moveaxis(out, axis, 0)
-        # One tap at a time: memory stays at the output's size, whatever the kernel's width.
-        total = np.zeros((size[axis], *lines.shape[1:]))
-        for tap in range(weight.shape[1]):
-            total += weight[:, tap].reshape(-1, *[1] * (lines.ndim - 1)) * lines[index[:, tap]]
-        out = np.moveaxis(total, 0, axis)
+    rows, down = taps(image.shape[0], size[0], kernel, border, scale)
+    columns, across = taps(image.shape[1], size[1], kernel, border, scale)
+    dtype = np.float32 if image.dtype == np.float32 else np.float64
+    out = np.empty((*size, *image.shape[2:]), dtype)
+    for top in range(0, size[0], _BAND):
+        band = np.s_[top : top + _BAND]
+        lines = _weighted_sum(image, rows[band], down[band])
+        out[band] = np.swapaxes(_weighted_sum(np.swapaxes(lines, 0, 1), columns, across), 0, 1)
     return out
+
+
+def _weighted_sum(
+    lines: NDArray[Any], index: NDArray[np.intp], weight: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Σₚ weight[i, p] · lines[index[i, p]], one tap at a time so that memory stays at the output's size."""
+    weight = weight.reshape(*weight.shape, *[1] * (lines.ndim - 1))
+    total = weight[:, 0] * lines[index[:, 0]]
+    for tap in range(1, index.shape[1]):
+        total += weight[:, tap] * lines[index[:, tap]]
+    return total
 
 
 def to_uint8(image: NDArray[Any]) -> NDArray[np.uint8]:

@@ -1,0 +1,66 @@
+"""`thera bench`: what models cost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from thera.cli.variadic import VariadicCommand
+
+
+@click.command("bench", cls=VariadicCommand)
+@click.argument("models", metavar="[MODEL]...", nargs=-1)
+@click.option(
+    "--sizes", multiple=True, type=click.IntRange(1), default=[48], show_default=True, metavar="N..."
+)
+@click.option("--scale", type=float, default=4, show_default=True)
+@click.option(
+    "--engines", multiple=True, type=click.Choice(["onnx", "torch"]), default=["onnx"], show_default=True
+)
+@click.option("--device", default="auto", show_default=True)
+@click.option("--precision", default="f32", show_default=True)
+@click.option(
+    "--repeats", type=click.IntRange(1), default=10, show_default=True, help="The median is printed."
+)
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also append the results to this file, a JSON line each.",
+)
+def command(
+    models: tuple[str, ...],
+    sizes: tuple[int, ...],
+    scale: float,
+    engines: tuple[str, ...],
+    device: str,
+    precision: str,
+    repeats: int,
+    out: Path | None,
+) -> None:
+    """Measure time and peak memory, each case in a process of its own, beside the paper's table.
+
+    Without MODEL, all models that come with Thera.
+
+    \b
+    thera bench --sizes 48 256 --engines onnx torch
+    """
+    from thera.evaluation.bench import Case, bench_markdown, measure_apart
+    from thera.models import shipped
+
+    names = models or tuple(model.name for model in shipped())
+    if not names:
+        raise click.UsageError("No model was named and none is installed with Thera: name a model or a file.")
+    records = []
+    for name in names:
+        for engine in engines:
+            for side in sizes:
+                case = Case(name, engine, device, precision, side, scale, repeats)
+                records.append(measure_apart(case))
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with out.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    click.echo(bench_markdown(records))

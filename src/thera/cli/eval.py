@@ -1,0 +1,115 @@
+"""`thera eval`: a model and a folder in, the paper's tables out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from thera.cli.variadic import VariadicCommand
+
+
+@click.command("eval", cls=VariadicCommand)
+@click.argument("models", metavar="[MODEL]...", nargs=-1)
+@click.option("--data", multiple=True, metavar="DIR...", help="Folders of images, one table each.")
+@click.option("--scales", multiple=True, type=float, metavar="S...", help="Such as 2 3 4 or 2.5 12 30.")
+@click.option(
+    "--metrics",
+    multiple=True,
+    type=click.Choice(["psnr_rgb", "psnr_y", "psnr_y8", "ssim", "gmsd"]),
+    help="Tables to print. Default: the PSNR that is published for the data set.",
+)
+@click.option(
+    "--baselines",
+    multiple=True,
+    type=click.Choice(["nearest", "bicubic", "lanczos", "sinc", "none"]),
+    default=["nearest", "bicubic", "lanczos", "sinc"],
+    show_default=True,
+    help="Beside the models; sinc is what the first model makes at ×4, Lanczos-resized.",
+)
+@click.option("--ensemble/--no-ensemble", default=True, help="Mean of four rotations, as published.")
+@click.option("--engine", help="What runs the models: onnx or torch.")
+@click.option("--device", help="Where they run: cpu, cuda, …")
+@click.option("--precision", help="f32, tf32, bf16 or f16.")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("results/eval.jsonl"),
+    show_default=True,
+    help="One line per image; an interrupted run goes on from it. Tables go beside it.",
+)
+@click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Images at a time.")
+@click.option("--paper/--no-paper", default=True, help="Quote the paper's numbers where it has the data set.")
+@click.option(
+    "--report",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Measure nothing: write DIR.md from the results stored in DIR.",
+)
+def command(
+    models: tuple[str, ...],
+    data: tuple[str, ...],
+    scales: tuple[float, ...],
+    metrics: tuple[str, ...],
+    baselines: tuple[str, ...],
+    ensemble: bool,
+    engine: str | None,
+    device: str | None,
+    precision: str | None,
+    out: Path,
+    workers: int,
+    paper: bool,
+    report: Path | None,
+) -> None:
+    """Measure models as published: PSNR, SSIM and GMSD on folders of images.
+
+    MODEL is a name, a file, or LABEL=FILE,FILE,… for the mean and the deviation over several runs of one
+    model. Without a model, the baselines are measured.
+
+    \b
+    thera eval edsr-air edsr-pro --data Set5 Set14 --scales 2 3 4
+    thera eval --data Set5 --scales 2 3 4 --metrics psnr_y8 --baselines bicubic
+    """
+    from thera.evaluation.images import image_sets
+    from thera.evaluation.methods import load_methods
+    from thera.evaluation.paper import QUOTED, quoted_rows
+    from thera.evaluation.report import write_report
+    from thera.evaluation.runner import run
+    from thera.evaluation.tables import published_metric, summarise, to_csv, to_latex, to_markdown
+
+    if report is not None:
+        click.echo(f"Wrote {write_report(report)}.")
+        return
+    if not data:
+        raise click.UsageError("Missing option '--data': name at least one folder of images.")
+    sets = image_sets(data)
+    chosen = [] if "none" in baselines else list(baselines)
+    options = {"engine": engine, "device": device, "precision": precision}
+    methods = load_methods(
+        models, chosen, ensemble, **{name: value for name, value in options.items() if value is not None}
+    )
+    records = run(methods, sets, scales, out, workers, _progress)
+    tables = []
+    for images in sets:
+        for metric in metrics or (published_metric(images.name),):
+            table = summarise(records, images.name, metric, scales)
+            quoted = quoted_rows(images.name, metric, scales) if paper else []
+            if quoted:
+                table.rows += quoted
+                table.notes.append(QUOTED)
+            tables.append(table)
+    markdown = "\n".join(to_markdown(table) for table in tables)
+    out.with_suffix(".md").write_text(markdown, encoding="utf-8")
+    out.with_suffix(".tex").write_text("\n".join(to_latex(table) for table in tables), encoding="utf-8")
+    out.with_suffix(".csv").write_text(to_csv(tables), encoding="utf-8")
+    click.echo(markdown)
+    click.echo(f"{out}: {len(records)} results; the tables are in {out.stem}.md, .csv and .tex beside it.")
+
+
+def _progress(units: Iterable[Any], total: int) -> Iterable[Any]:
+    from tqdm import tqdm
+
+    return tqdm(units, total=total, unit="image", disable=None)

@@ -1,0 +1,103 @@
+"""`thera figures`: the paper's figures, from a model, an image and stored results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from thera.cli.variadic import VariadicCommand
+
+if TYPE_CHECKING:
+    from thera.evaluation.runner import Record
+
+NAMES = ("derivatives", "zoom", "crops", "aliasing", "bank", "low-pass", "psnr-scale", "pareto")
+FROM_MODEL = {"derivatives", "zoom", "crops", "aliasing", "bank", "pareto"}
+FROM_IMAGE = {"derivatives", "zoom", "crops", "low-pass"}
+FROM_RESULTS = {"psnr-scale", "pareto"}
+
+
+@click.command("figures", cls=VariadicCommand)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, type=click.Choice([*NAMES, "all"]))
+@click.option(
+    "--model", "models", multiple=True, metavar="MODEL...", help="The first is drawn; crops draws all."
+)
+@click.option("--image", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="What to draw.")
+@click.option(
+    "--results",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE...",
+    help="Results of `thera eval`, for psnr-scale and pareto.",
+)
+@click.option("--data", help="The data set of those results to draw. Default: the first.")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("figures"),
+    show_default=True,
+)
+@click.option(
+    "--format", "suffix", type=click.Choice(["png", "pdf", "svg"]), default="png", show_default=True
+)
+def command(
+    names: tuple[str, ...],
+    models: tuple[str, ...],
+    image: Path | None,
+    results: tuple[Path, ...],
+    data: str | None,
+    out: Path,
+    suffix: str,
+) -> None:
+    """Draw figures: derivatives, zoom, crops, aliasing, bank, low-pass, psnr-scale, pareto, or all.
+
+    \b
+    thera figures zoom crops --model edsr-pro --image baby.png
+    thera figures psnr-scale --results results/eval.jsonl --data Set5
+    """
+    from thera.evaluation.figures import save
+    from thera.evaluation.runner import read_records
+    from thera.models import load
+
+    wanted = NAMES if "all" in names else names
+    for needs, given, option in (
+        (FROM_MODEL, models, "--model"),
+        (FROM_IMAGE, image, "--image"),
+        (FROM_RESULTS, results, "--results"),
+    ):
+        missing = [name for name in wanted if name in needs]
+        if missing and not given:
+            raise click.UsageError(f"Missing option '{option}', which {', '.join(missing)} draws from.")
+    loaded = [load(model) for model in models] if FROM_MODEL & set(wanted) else []
+    records = [record for path in results for record in read_records(path)]
+    for name in wanted:
+        path = out / f"{name}.{suffix}"
+        save(_draw(name, loaded, image, records, data), path)
+        click.echo(f"Drew {path}.")
+
+
+def _draw(name: str, models: list[Any], image: Path | None, records: list[Record], data: str | None) -> Any:
+    from thera.evaluation import charts, figures
+    from thera.evaluation.images import read
+    from thera.evaluation.inspection import added_parameters, bank_of
+
+    if name == "bank":
+        return charts.bank_figure(bank_of(models[0]), models[0].info.kappa, models[0].name)
+    if name == "aliasing":
+        return figures.aliasing_figure(models[0])
+    if name in FROM_RESULTS:
+        data = data or records[0]["data"]
+        if name == "psnr-scale":
+            return charts.psnr_scale_figure(records, data)
+        return charts.pareto_figure(records, {model.name: added_parameters(model) for model in models}, data)
+    assert image is not None
+    if name == "low-pass":
+        return figures.low_pass_figure(image)
+    pixels = read(image).pixels
+    if name == "crops":
+        return figures.crops_figure(models, pixels)
+    if name == "zoom":
+        return figures.zoom_figure(models[0], pixels)
+    return figures.derivatives_figure(models[0], pixels)

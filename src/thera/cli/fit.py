@@ -1,0 +1,79 @@
+"""`thera fit`: heat fields fitted to images, without any network."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from thera.cli.variadic import VariadicCommand
+
+
+@click.command("fit", cls=VariadicCommand)
+@click.argument(
+    "images", metavar="IMAGE...", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path)
+)
+@click.option(
+    "--cells",
+    multiple=True,
+    type=click.IntRange(2),
+    default=[3, 4, 6, 12, 18],
+    show_default=True,
+    metavar="N...",
+    help="Sides of the local fields, in pixels.",
+)
+@click.option(
+    "--bank",
+    default="random",
+    show_default=True,
+    help="The frequencies: random, learnt (from random, for these images), or those of a MODEL.",
+)
+@click.option("--components", type=click.IntRange(1), default=512, show_default=True, help="How many.")
+@click.option("--steps", type=click.IntRange(1), default=200, show_default=True, help="To learn a bank in.")
+@click.option(
+    "--low-pass",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw one field over an image at ×1, ×1/4, ×1/8 and ×1/16 beside a Gaussian filter, into this file.",
+)
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also append the results to this file, a JSON line each.",
+)
+def command(
+    images: tuple[Path, ...],
+    cells: tuple[int, ...],
+    bank: str,
+    components: int,
+    steps: int,
+    low_pass: Path | None,
+    out: Path | None,
+) -> None:
+    """Fit grids of heat fields to images or folders of them, supervised at t = 1 only.
+
+    Prints how closely each size of cell comes to the image, beside the paper's table.
+
+    \b
+    thera fit Set5 --bank edsr-pro
+    thera fit baby.png --low-pass lowpass.png
+    """
+    from thera.evaluation.figures import low_pass_figure, save
+    from thera.evaluation.images import image_sets
+    from thera.evaluation.reconstruction import Bank, reconstruct, reconstruction_markdown
+
+    files = [
+        (path.resolve().name, file)
+        for path in images
+        for file in (image_sets([path])[0].files if path.is_dir() else [path])
+    ]
+    records = reconstruct(files, cells, Bank.choose(bank, components, steps))
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with out.open("a", encoding="utf-8") as lines:
+            lines.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    click.echo(reconstruction_markdown(records))
+    if low_pass is not None:
+        save(low_pass_figure(files[0][1]), low_pass)
+        click.echo(f"Drew {low_pass}.")

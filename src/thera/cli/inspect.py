@@ -1,0 +1,42 @@
+"""`thera inspect`: what training made of a model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+
+@click.command("inspect")
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True)
+@click.option(
+    "--figure",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw the frequency bank of one model into this file (PNG, PDF, SVG).",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON line per model, for other programs.")
+def command(models: tuple[str, ...], figure: Path | None, as_json: bool) -> None:
+    """Show a model's κ, its frequency bank and where its parameters are.
+
+    \b
+    thera inspect edsr-air --figure bank.png
+    """
+    from thera.evaluation.inspection import bank_of, inspect_model, inspection_text
+    from thera.models import load
+
+    if figure is not None and len(models) != 1:
+        raise click.UsageError("--figure draws one model's bank: name one model.")
+    for i, name in enumerate(models):
+        model = load(name)
+        record = inspect_model(model)
+        if as_json:
+            click.echo(json.dumps(record, ensure_ascii=False))
+        else:
+            click.echo(("\n" if i else "") + inspection_text(record))
+        if figure is not None:
+            from thera.evaluation.charts import bank_figure
+            from thera.evaluation.figures import save
+
+            save(bank_figure(bank_of(model), record["kappa"], model.name), figure)
+            click.echo(f"\nDrew {figure}.")

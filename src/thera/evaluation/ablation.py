@@ -1,0 +1,79 @@
+"""The paper's ablations at a budget of minutes: which of its effects show up here, too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from thera.evaluation.paper import paper
+from thera.evaluation.runner import Record
+from thera.evaluation.tables import markdown_grid, published_metric, summarise, to_markdown
+
+FULL = "Thera Plus"  # what the others are compared with, in the paper and here
+NOTICEABLE = 0.02  # dB; three runs of the paper differ by less
+
+
+def ablation_markdown(records: Sequence[Record], budget: str) -> str:
+    """What was measured, and each ablation's difference to the full model beside the paper's."""
+    sections = [f"Every row was trained with the same budget: {budget}"]
+    quoted = paper()["tables"]["ablation"]
+    paper_scales = [column["scale"] for column in quoted["columns"]]
+    theirs = {row["method"]: dict(zip(paper_scales, row["values"], strict=True)) for row in quoted["rows"]}
+    for data in dict.fromkeys(record["data"] for record in records):
+        table = summarise(records, data, published_metric(data))
+        scales = [float(column[1:]) for column in table.columns]
+        ours = {row.label: dict(zip(scales, [c.value for c in row.cells], strict=True)) for row in table.rows}
+        sections.append(to_markdown(table))
+        full = ours.get(FULL) or ours.get(f"{FULL}+")
+        if full is None:
+            continue
+        header = [
+            f"dB against {FULL}",
+            "×2 to ×4, here",
+            "quoted",
+            "beyond, here",
+            "quoted",
+            "in the paper's direction",
+        ]
+        rows = []
+        for name, values in ours.items():
+            reference = theirs.get(name.rstrip("+"))
+            if values is full or reference is None:
+                continue
+            effects = []
+            for inside in (True, False):
+                chosen = [s for s in scales if (s <= 4) == inside]
+                effects.append(_difference(values, full, chosen))
+                effects.append(_difference(reference, theirs[FULL], [s for s in chosen if s in reference]))
+            rows.append([name, *map(_signed, effects), _verdict(effects)])
+        sections.append(markdown_grid(header, rows))
+    sections.append(
+        "Quoted differences are the paper's, on DIV2K after full training. A difference below "
+        f"{NOTICEABLE} dB counts as none."
+    )
+    return "\n\n".join(section.strip() for section in sections)
+
+
+def _difference(values: dict, full: dict, scales: Sequence[float]) -> float | None:
+    """The mean difference over the scales that both know."""
+    known = [s for s in scales if values.get(s) is not None and full.get(s) is not None]
+    return fmean(values[s] - full[s] for s in known) if known else None
+
+
+def _signed(value: float | None) -> str:
+    return "—" if value is None else f"{value:+.2f}"
+
+
+def _verdict(effects: Sequence[float | None]) -> str:
+    """Whether the effects inside and beyond the scales of training have the paper's sign."""
+    words = []
+    for ours, theirs in zip(effects[::2], effects[1::2], strict=True):
+        if ours is None or theirs is None:
+            words.append("—")
+        else:
+            words.append("yes" if _sign(ours) == _sign(theirs) else "no")
+    return ", ".join(words)
+
+
+def _sign(value: float) -> int:
+    return 0 if abs(value) < NOTICEABLE else (1 if value > 0 else -1)

@@ -1,0 +1,179 @@
+"""Time and memory of models, as in the paper's table of costs: 48×48 to 192×192 unless asked otherwise."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from thera.errors import TheraError
+from thera.evaluation.paper import paper
+from thera.evaluation.runner import Record
+from thera.evaluation.tables import markdown_grid
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to time."""
+
+    model: str
+    engine: str = "auto"
+    device: str = "auto"
+    precision: str = "f32"
+    side: int = 48
+    scale: float = 4
+    repeats: int = 10
+
+
+def measure(case: Case) -> Record:
+    """Time a case in this process: medians of encoding and rendering in ms, and the peak memory in MiB.
+
+    Memory is the whole process's on a CPU, and what PyTorch took of the GPU's on a GPU.
+    """
+    from thera.evaluation.inspection import added_parameters
+    from thera.models import load
+
+    model = load(case.model, engine=case.engine, device=case.device, precision=case.precision)
+    image = np.random.default_rng(0).random((case.side, case.side, 3)).astype(np.float32)
+    on_gpu = model.info.device.startswith("cuda")
+    wait = _cuda_synchronise if on_gpu else lambda: None
+    encode, field = _median_ms(lambda: model.encode(image), wait, case.repeats)
+    render, _ = _median_ms(lambda: field.render(scale=case.scale), wait, case.repeats)
+    return {
+        **asdict(case),
+        "model": model.name,
+        "engine": model.info.engine,
+        "device": model.info.device,
+        "backbone": model.info.spec.backbone,
+        "variant": model.info.spec.variant,
+        "parameters": model.info.parameters,
+        "added_parameters": added_parameters(model),
+        "encode_ms": round(encode, 3),
+        "render_ms": round(render, 3),
+        "memory_mib": round(_peak_mib(on_gpu)),
+        "machine": _machine(on_gpu),
+    }
+
+
+def measure_apart(case: Case) -> Record:
+    """Time a case in a process of its own, so that its peak memory is nobody else's."""
+    command = [sys.executable, "-m", "thera.evaluation.bench", json.dumps(asdict(case))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no message"
+        raise TheraError(f"Timing {case.model} with {case.engine} on {case.device} failed: {reason}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _median_ms(work: Callable[[], Any], wait: Callable[[], None], repeats: int) -> tuple[float, Any]:
+    """The median over `repeats` runs after two that warm up, and what the work gave."""
+    times = []
+    for _ in range(repeats + 2):
+        start = time.perf_counter()
+        result = work()
+        wait()
+        times.append(1000 * (time.perf_counter() - start))
+    return statistics.median(times[2:]), result
+
+
+def _cuda_synchronise() -> None:
+    import torch
+
+    torch.cuda.synchronize()
+
+
+def _peak_mib(on_gpu: bool) -> float:
+    if on_gpu:
+        import torch
+
+        return torch.cuda.max_memory_reserved() / 2**20
+    try:
+        import resource
+    except ImportError:  # Windows has no such count
+        return float("nan")
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+def _machine(on_gpu: bool) -> str:
+    if on_gpu:
+        import torch
+
+        return torch.cuda.get_device_name()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{platform.machine()}, {cores} cores"
+
+
+def bare_backbone_ms(records: Sequence[Record], record: Record) -> float | None:
+    """The time of the backbone alone: Air adds nothing before the last layer, so it is Air's encoding."""
+    same = ("backbone", "engine", "device", "precision", "side", "machine")
+    for other in records:
+        if other["variant"] == "air" and all(other[key] == record[key] for key in same):
+            return other["encode_ms"]
+    return None
+
+
+def bench_markdown(records: Sequence[Record], quote: bool = True) -> str:
+    """The table of costs: measured rows, then the paper's."""
+    header = [
+        "",
+        "engine",
+        "input",
+        "added parameters",
+        "time, ms",
+        "of it rendering",
+        "× backbone",
+        "memory, MiB",
+    ]
+    rows = []
+    for record in records:
+        total = record["encode_ms"] + record["render_ms"]
+        bare = bare_backbone_ms(records, record)
+        rows.append(
+            [
+                record["model"],
+                f"{record['engine']}, {record['device']}, {record['precision']}",
+                f"{record['side']}×{record['side']} ×{record['scale']:g}",
+                f"{record['added_parameters']:,}",
+                f"{total:.2f}",
+                f"{record['render_ms']:.2f}",
+                "—" if bare is None else f"{total / bare:.2f}",
+                f"{record['memory_mib']:,}",
+            ]
+        )
+    if quote:
+        for row in paper()["tables"]["compute"]["rows"]:
+            time_ms, memory = row["values"]
+            added = f"{row['added_parameters']:,}"
+            rows.append(
+                [
+                    f"{row['method']}, quoted",
+                    "RTX 3090 Ti",
+                    "48×48 ×4",
+                    added,
+                    f"{time_ms:.2f}",
+                    "—",
+                    "—",
+                    f"{memory:,.0f}",
+                ]
+            )
+    machines = ", ".join(sorted({record["machine"] for record in records}))
+    notes = (
+        f"Measured here on {machines}: medians, one rotation. × backbone is the whole time over that of the "
+        "bare backbone on the same engine (the encoding of Air, which adds nothing to it). Memory is the "
+        "process's on a CPU, PyTorch's share on a GPU."
+    )
+    return f"{markdown_grid(header, rows, labels=3)}\n\n{notes}\n"
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(Case(**json.loads(sys.argv[1])))))

@@ -1,0 +1,155 @@
+"""What is compared: Thera's models and the baselines, all as one kind of thing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thera.errors import InvalidInput
+from thera.evaluation.protocol import Upscaler
+from thera.evaluation.resize import Kernel, resize
+from thera.field.psf import to_numpy
+
+WHOLE_PIXELS = 1 << 20  # inputs up to this size are encoded whole
+TILE_MEMORY = 4 << 30  # bytes that the tiles of larger ones may take
+
+BASELINES = (*get_args(Kernel), "sinc")
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of a table, or one of the several checkpoints its mean is taken over."""
+
+    name: str
+    upscale: Upscaler
+    identity: str = ""  # the checkpoint's contents: another identity, another measurement
+    engine: str | None = None  # what ran the model and where; None for what is no model
+
+
+def baseline(kernel: Kernel) -> Method:
+    """Classical interpolation as a method.
+
+    >>> baseline("bicubic").upscale(np.zeros((4, 4, 3), np.float32), (9, 10)).shape
+    (9, 10, 3)
+    """
+    return Method(kernel, lambda image, size: resize(image, size, kernel))
+
+
+def model_method(model: Any, name: str, identity: str, ensemble: bool, engine: str) -> Method:
+    """A model as a method; with the ensemble of four rotations it is marked by the customary plus."""
+
+    def upscale(image: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.floating]:
+        if image.shape[0] * image.shape[1] > WHOLE_PIXELS:
+            return _tiled(model, image, size, ensemble)
+        return model.upscale(image, size=size, ensemble=ensemble)
+
+    return Method(f"{name}+" if ensemble else name, upscale, identity, engine)
+
+
+def _tiled(
+    model: Any, image: NDArray[np.float32], size: tuple[int, int], ensemble: bool
+) -> NDArray[np.floating]:
+    """The same as `model.upscale`, encoded tile by tile so that memory stays bounded."""
+    from thera.imaging.tiling import make_plan, scaled_rows
+
+    plan = make_plan(
+        model.info,
+        (image.shape[0], image.shape[1]),
+        size,
+        fields=4 if ensemble else 1,
+        psf=model.psf(image.shape[:2], size),
+        memory=TILE_MEMORY,
+        held=0,
+    )
+    bands = scaled_rows(
+        model,
+        [lambda top, left, bottom, right: image[top:bottom, left:right]],
+        plan,
+        ensemble=ensemble,
+        psf=None,
+    )
+    return np.concatenate([values for _, _, (values,) in bands])
+
+
+def sinc_method(method: Method) -> Method:
+    """The paper's "+ sinc" baseline: what a model makes at ×4, Lanczos-resized to the size asked for."""
+
+    def upscale(image: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.floating]:
+        height, width = image.shape[:2]
+        return resize(method.upscale(image, (4 * height, 4 * width)), size, "lanczos")
+
+    return replace(method, name=f"{method.name} ×4, sinc", upscale=upscale)
+
+
+def fingerprint(model: Any) -> str:
+    """A digest of the model's last layer, bank and κ: the same in every file format and on every engine."""
+    field = model.encode(np.zeros((8, 8, 3), np.float32))
+    digest = hashlib.sha256()
+    for parameter in (field.head_weight, field.head_bias, field.components, np.float64(field.kappa)):
+        digest.update(np.ascontiguousarray(to_numpy(parameter), dtype=np.float32).tobytes())
+    return digest.hexdigest()[:12]
+
+
+def parse_model(spec: str) -> tuple[str | None, list[str]]:
+    """A model as the command line names it: NAME, PATH, or LABEL=PATH,PATH,… for several checkpoints of one.
+
+    >>> parse_model("edsr-air"), parse_model("air=run1.safetensors,run2.safetensors")
+    ((None, ['edsr-air']), ('air', ['run1.safetensors', 'run2.safetensors']))
+    """
+    label, equals, paths = spec.partition("=")
+    if not equals:
+        return None, [spec]
+    parts = [path for path in paths.split(",") if path]
+    if not label or not parts:
+        raise InvalidInput(f"{spec!r} names no model: write NAME, PATH, or LABEL=PATH,PATH for several runs.")
+    return label, parts
+
+
+def load_methods(
+    models: Iterable[str],
+    baselines: Iterable[str] = (),
+    ensemble: bool = True,
+    **options: Any,
+) -> list[Method]:
+    """The rows of a comparison: baselines first, then the models. `options` go to `thera.models.load`.
+
+    >>> [method.name for method in load_methods([], ["bicubic", "lanczos"])]
+    ['bicubic', 'lanczos']
+    """
+    methods: list[Method] = []
+    groups: dict[str, list[Method]] = {}
+    for spec in models:
+        label, sources = parse_model(spec)
+        loaded = [_load(source, label, ensemble, options) for source in sources]
+        name = loaded[0].name
+        if name in groups:
+            raise InvalidInput(f"Two models are called {name}: tell them apart with LABEL=PATH.")
+        if len({method.identity for method in loaded}) < len(loaded):
+            raise InvalidInput(f"{spec!r} names the same checkpoint twice: give each once.")
+        groups[name] = loaded
+    for kind in baselines:
+        if kind == "sinc":
+            methods += [sinc_method(method) for method in next(iter(groups.values()), [])]
+        elif kind in BASELINES:
+            methods.append(baseline(kind))  # type: ignore[arg-type]
+        else:
+            raise InvalidInput(f"{kind!r} is no baseline: choose among {', '.join(BASELINES)}.")
+    methods += [method for group in groups.values() for method in group]
+    if not methods:
+        raise InvalidInput("Nothing to evaluate: name a model or a baseline.")
+    return methods
+
+
+def _load(source: str, label: str | None, ensemble: bool, options: dict[str, Any]) -> Method:
+    from thera.models import load
+
+    model = load(source, **options)
+    info = model.info
+    identity = fingerprint(model) if info.precision == "f32" else f"{fingerprint(model)} {info.precision}"
+    engine = f"{info.engine} {info.device} {info.precision}"
+    return model_method(model, label or model.name, identity, ensemble, engine)

@@ -1,0 +1,106 @@
+"""The paper's own numbers, quoted: every table of it, for printing beside what is measured here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from thera.evaluation.tables import METRIC_STYLES, Cell, Row, markdown_grid
+
+QUOTED = (
+    "Rows marked as quoted are the paper's. Its models were trained on DIV2K, those that come with Thera "
+    "were not: a difference is one of training data and training time as well as of method."
+)
+# The tables that compare methods on data sets; the others are about other things.
+_COMPARISONS = ("div2k_psnr", "benchmark_psnr", "benchmark_psnr_ood", "ssim", "gmsd", "coz")
+_NAMES = {
+    "BSD100": "B100",
+    "BSDS100": "B100",
+    "DIV2K_valid_HR": "DIV2K validation",
+    "DIV2K": "DIV2K validation",
+}
+
+
+@cache
+def paper() -> dict[str, Any]:
+    """Everything that was read out of the paper.
+
+    >>> sorted(paper()["tables"])[:3]
+    ['ablation', 'benchmark_psnr', 'benchmark_psnr_ood']
+    """
+    text = files("thera.evaluation").joinpath("paper_tables.json").read_text(encoding="utf-8")
+    return json.loads(text)
+
+
+def quoted_rows(data: str, metric: str, scales: Sequence[float]) -> list[Row]:
+    """The paper's rows for a data set and a metric, in the given scales; none where it has no such table.
+
+    >>> [row.label for row in quoted_rows("Set5", "psnr_y", [2, 8])][-1]
+    'Thera Pro (RDN)'
+    """
+    data = _NAMES.get(data, data)
+    rows: dict[str, dict[float, float]] = {}
+    for table in (paper()["tables"][name] for name in _COMPARISONS):
+        for row in table["rows"] if table["metric"] == metric else ():
+            if row["method"].endswith("(std.)"):
+                continue
+            label = f"{row['method']} ({row['backbone']})" if row.get("backbone") else row["method"]
+            for column, value in zip(table["columns"], row["values"], strict=True):
+                if column.get("data", table.get("data")) == data:
+                    rows.setdefault(label, {}).setdefault(column["scale"], value)
+    return [
+        Row(label, [Cell(values.get(scale)) for scale in scales], quoted=True)
+        for label, values in rows.items()
+        if any(values.get(scale) is not None for scale in scales)
+    ]
+
+
+def quoted_parameters() -> dict[str, int]:
+    """The parameters that each method of the paper adds to its backbone.
+
+    >>> quoted_parameters()["LIIF"]
+    350000
+    """
+    rows = paper()["tables"]["div2k_psnr"]["rows"]
+    return {row["method"]: row["added_parameters"] for row in rows if row["added_parameters"]}
+
+
+def paper_markdown() -> str:
+    """Every table of the paper as Markdown, for reading."""
+    sections = [
+        f"# The paper's tables\n\nQuoted, not measured here, from: {paper()['source']}. Training set: "
+        f"{paper()['training_set']}. This page is made from `src/thera/evaluation/paper_tables.json`."
+    ]
+    for table in paper()["tables"].values():
+        extra = ["added parameters"] if any("added_parameters" in row for row in table["rows"]) else []
+        names = [f"{column.get('data', '')} {_column(column)}".strip() for column in table["columns"]]
+        header = ["backbone" if "backbone" in table["rows"][0] else "data", "method", *extra, *names]
+        lines = []
+        for row in table["rows"]:
+            first = row.get("backbone", row.get("data"))
+            added = [_number(row.get("added_parameters"), None)] if extra else []
+            values = [_number(value, table["metric"]) for value in row["values"]]
+            lines.append([first or "—", row["method"], *added, *values])
+        sections += [f"## {table['caption']}", markdown_grid(header, lines, labels=2)]
+        sections += [table["note"]] if "note" in table else []
+    return "\n\n".join(sections) + "\n"
+
+
+def _column(column: dict[str, Any]) -> str:
+    if "scale" in column:
+        return f"×{column['scale']:g}"
+    if "cell" in column:
+        return f"{column['cell']}×{column['cell']}"
+    return column["quantity"] + (f", {column['unit']}" if "unit" in column else "")
+
+
+def _number(value: float | None, metric: str | None) -> str:
+    if value is None:
+        return "—"
+    if isinstance(value, int):
+        return f"{value:,}"
+    style = METRIC_STYLES.get(metric or "")
+    return f"{value:.{style.digits}f}" if style and value > 1e-3 else f"{value:g}"

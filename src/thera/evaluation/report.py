@@ -1,0 +1,201 @@
+"""The page of results, written from stored results alone: no number in it is typed by hand.
+
+A folder of results holds JSON lines, told apart by the names of their files:
+
+| file | from |
+| --- | --- |
+| eval*.jsonl | `thera eval` |
+| ablation*.jsonl | `thera eval`, methods named as the paper's ablations; the budget is in ablation.json |
+| bench*.jsonl | `thera bench` |
+| fit*.jsonl | `thera fit` |
+| inspect*.jsonl | `thera inspect --json` |
+| *.png | `thera figures`, `thera inspect`, `thera fit` |
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from thera.errors import InvalidInput
+from thera.evaluation.ablation import ablation_markdown
+from thera.evaluation.bench import bench_markdown
+from thera.evaluation.methods import BASELINES
+from thera.evaluation.paper import QUOTED, paper, quoted_rows
+from thera.evaluation.reconstruction import reconstruction_markdown
+from thera.evaluation.runner import Record, key_of, read_records
+from thera.evaluation.tables import (
+    BENCHMARKS,
+    markdown_grid,
+    published_metric,
+    summarise,
+    to_markdown,
+)
+
+# What bicubic is known to reach on Set5 at ×2, ×3 and ×4, in 8-bit Y.
+KNOWN_BICUBIC = {2: 33.66, 3: 30.39, 4: 28.42}
+
+CAPTIONS = {
+    "crops": "Before and after at ×6",
+    "zoom": "One field, read at growing non-integer scales",
+    "aliasing": "A zone plate made smaller: point samples alias, the field at the right t does not",
+    "derivatives": "Signal, gradient and Laplacian: exact derivatives of the field",
+    "psnr-scale": "Quality against scale",
+    "pareto": "Quality against added parameters",
+    "bank": "The frequency bank",
+    "low-pass": "One field supervised at t = 1 only, and a Gaussian filter",
+}
+
+
+def write_report(folder: Path) -> Path:
+    """Write `folder`.md beside the folder of results, and say where."""
+    out = folder.with_name(f"{folder.name}.md")
+    out.write_text(report(folder), encoding="utf-8")
+    return out
+
+
+def report(folder: Path) -> str:
+    """The page as Markdown."""
+    sections = [
+        "# Results",
+        f"Everything on this page is written by `thera eval --report {folder.name}` from the files in "
+        f"[{folder.name}/]({folder.name}). Numbers are measured here unless a row says that it is quoted. "
+        f"{QUOTED} [All tables of the paper](paper_tables.md).",
+        *_evaluation(folder),
+        *_ablation(folder),
+        *_section(folder, "bench", "Cost", bench_markdown),
+        *_section(folder, "inspect", "What training ended at", inspection_markdown),
+        *_section(folder, "fit", "Fields fitted to images", reconstruction_markdown),
+        *_figures(folder),
+    ]
+    if len(sections) == 2:
+        raise InvalidInput(
+            f"{folder} holds no results: store some there, with thera eval -o {folder}/eval.jsonl."
+        )
+    return "\n\n".join(section.strip() for section in sections) + "\n"
+
+
+def _records(folder: Path, kind: str) -> list[Record]:
+    return [record for path in sorted(folder.glob(f"{kind}*.jsonl")) for record in read_records(path)]
+
+
+def _section(folder: Path, kind: str, title: str, write: object) -> list[str]:
+    records = _records(folder, kind)
+    return [f"## {title}", write(records)] if records else []  # type: ignore[operator]
+
+
+def _evaluation(folder: Path) -> list[str]:
+    records = list({key_of(record): record for record in _records(folder, "eval")}.values())
+    if not records:
+        return []
+    found = list(dict.fromkeys(record["data"] for record in records))
+    data_sets = [name for name in BENCHMARKS if name in found] + [n for n in found if n not in BENCHMARKS]
+    sections = [
+        "## Super-resolution",
+        "Reproduced by:",
+        "\n".join(_commands(records, folder)),
+        *_known(records),
+    ]
+    for data in data_sets:
+        sections.append(f"### {data}")
+        for metric in (published_metric(data), "ssim", "gmsd"):
+            table = summarise(records, data, metric)
+            scales = [float(column[1:]) for column in table.columns]
+            table.rows += quoted_rows(data, metric, scales)
+            sections.append(to_markdown(table))
+    return sections
+
+
+def _commands(records: Sequence[Record], folder: Path) -> list[str]:
+    """The calls of `thera eval` that made the records: one for each set of scales."""
+    groups: dict[tuple[float, ...], list[str]] = {}
+    for data in dict.fromkeys(record["data"] for record in records):
+        scales = tuple(sorted({record["scale"] for record in records if record["data"] == data}))
+        groups.setdefault(scales, []).append(data)
+    methods = dict.fromkeys((r["method"], r["engine"]) for r in records)
+    models = [name for name, engine in methods if engine and not name.endswith("sinc")]
+    baselines = [name for name, engine in methods if not engine]
+    baselines += ["sinc"] * any(name.endswith("sinc") for name, _ in methods)
+    flags = "" if set(baselines) == set(BASELINES) else f" --baselines {' '.join(baselines)}"
+    commands = []
+    for ensemble in (True, False):
+        chosen = [name.rstrip("+") for name in models if name.endswith("+") == ensemble]
+        if not chosen and (models or not ensemble):
+            continue
+        start = " ".join(["thera eval", *chosen])
+        flag = "" if ensemble else " --no-ensemble"
+        for scales, sets in groups.items():
+            numbers = " ".join(f"{scale:g}" for scale in scales)
+            out = f"{folder.name}/eval.jsonl"
+            commands.append(f"    {start} --data {' '.join(sets)} --scales {numbers}{flags}{flag} -o {out}")
+    return commands
+
+
+def _known(records: Sequence[Record]) -> list[str]:
+    """Bicubic on Set5 against what it is known to reach: a check of crop, kernel, rounding and colours."""
+    bicubic = [record for record in records if (record["data"], record["method"]) == ("Set5", "bicubic")]
+    if not set(KNOWN_BICUBIC) <= {record["scale"] for record in bicubic}:
+        return []
+    scales = list(KNOWN_BICUBIC)
+    measured = [summarise(bicubic, "Set5", metric, scales).rows[0].cells for metric in ("psnr_y8", "psnr_y")]
+    rows = [
+        ["known", *(f"{value:.2f}" for value in KNOWN_BICUBIC.values())],
+        ["measured, Y rounded to 8 bits as it was when those values were published", *map(_two, measured[0])],
+        ["measured, Y not rounded, as in all tables below", *map(_two, measured[1])],
+    ]
+    grid = markdown_grid(["Bicubic on Set5, PSNR of Y, dB", *(f"×{scale}" for scale in scales)], rows)
+    return ["The protocol, checked against what everybody knows:", grid]
+
+
+def _two(cell: tuple[float | None, float | None]) -> str:
+    return "—" if cell[0] is None else f"{cell[0]:.2f}"
+
+
+def _ablation(folder: Path) -> list[str]:
+    records = _records(folder, "ablation")
+    if not records:
+        return []
+    about = folder / "ablation.json"
+    if not about.exists():
+        raise InvalidInput(
+            f'{about} is missing: it must state the budget of the ablations, {{"budget": "…"}}.'
+        )
+    budget = json.loads(about.read_text(encoding="utf-8"))["budget"]
+    return ["## Ablations", ablation_markdown(records, budget)]
+
+
+def inspection_markdown(records: Sequence[Record]) -> str:
+    """κ and parameters of models, then the paper's κ."""
+    parts = ["backbone", "hypernetwork", "last layer", "components"]
+    header = ["", "κ", "of the Gaussian's", "components", "|w| up to", *parts, "added in all"]
+    rows = []
+    for record in records:
+        kappa = record["kappa"]
+        rows.append(
+            [
+                record["model"],
+                f"{kappa:.4f}",
+                f"{kappa / record['kappa_theory']:.2f}",
+                f"{record['components']}",
+                f"{record['largest_frequency'] / math.pi:.1f} π",
+                *(f"{record['parameters'][part]:,}" for part in parts),
+                f"{record['added_parameters']:,}",
+            ]
+        )
+    for row in paper()["tables"]["kappa"]["rows"]:
+        label = f"{row['method']} ({row['backbone']})" if row["backbone"] else row["method"]
+        rows.append([f"{label}, quoted", f"{row['values'][0]:.4f}", *["—"] * (len(header) - 2)])
+    return markdown_grid(header, rows)
+
+
+def _figures(folder: Path) -> list[str]:
+    found = {path.stem: path for path in sorted(folder.glob("*.png"))}
+    shown = [
+        f"### {caption}\n\n![{caption}]({folder.name}/{found[stem].name})"
+        for name, caption in CAPTIONS.items()
+        for stem in found
+        if stem == name or stem.startswith(f"{name}-")
+    ]
+    return ["## Figures", *shown] if shown else []

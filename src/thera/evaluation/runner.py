@@ -1,0 +1,140 @@
+"""Every method on every image at every scale, a JSON line each; a stopped run goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from thera.errors import InvalidInput
+from thera.evaluation.images import ImageSet, check_sizes, read
+from thera.evaluation.methods import Method
+from thera.evaluation.protocol import METRICS, check_scale, degrade, score, unit
+
+Record = dict[str, Any]
+Progress = Callable[[Iterable[list[Record]], int], Iterable[list[Record]]]
+
+# What makes two records the same measurement. `pixels` is a checksum of the image: another image under the
+# same name is another measurement.
+KEY = ("method", "identity", "data", "image", "pixels", "scale")
+
+
+def read_records(path: Path) -> list[Record]:
+    """The records of a JSONL file; a last line cut short by an interruption is left out.
+
+    >>> read_records(Path("no-such-file.jsonl"))
+    []
+    """
+    if not path.exists():
+        return []
+    records: list[Record] = []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    for number, line in enumerate(lines, 1):
+        if number == len(lines) and not line.endswith("\n"):
+            break
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InvalidInput(
+                f"Line {number} of {path} is not JSON ({error}): repair or remove it."
+            ) from error
+        records.append(record)
+    return records
+
+
+def key_of(record: Record) -> tuple[Any, ...]:
+    """What the record measures, without what it found."""
+    return tuple(record.get(name) for name in KEY)
+
+
+def run(
+    methods: Sequence[Method],
+    sets: Sequence[ImageSet],
+    scales: Iterable[float],
+    out: Path,
+    workers: int = 2,
+    progress: Progress = lambda units, total: units,
+) -> list[Record]:
+    """Measure what `out` does not hold yet, append it there, and return every record of this run.
+
+    Images are worked on by `workers` threads; only one of them at a time is inside a model, so that neither
+    an accelerator nor the processor is asked for two images' memory at once.
+    """
+    scales = [check_scale(scale) for scale in scales]
+    if not scales:
+        raise InvalidInput("No scale was given: name at least one, such as --scales 2 3 4.")
+    check_sizes(sets, scales)
+    stored = {key_of(record): record for record in read_records(out)}
+    in_model = threading.Lock()
+
+    def measure(unit_of_work: tuple[str, Path, float]) -> list[Record]:
+        return _measure(*unit_of_work, methods, stored, in_model)
+
+    units = [(images.name, path, scale) for images in sets for path in images.files for scale in scales]
+    result: list[Record] = []
+    out.parent.mkdir(parents=True, exist_ok=True)
+    _drop_unfinished_line(out)
+    with out.open("a", encoding="utf-8") as file, ThreadPoolExecutor(workers) as pool:
+        try:
+            for records in progress(pool.map(measure, units), len(units)):
+                for record in records:
+                    if key_of(record) not in stored:
+                        file.write(json.dumps(record, ensure_ascii=False) + "\n")
+                file.flush()
+                result += records
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return result
+
+
+def _drop_unfinished_line(path: Path) -> None:
+    if path.exists():
+        content = path.read_bytes()
+        if content and not content.endswith(b"\n"):
+            path.write_bytes(content[: content.rfind(b"\n") + 1])
+
+
+def _measure(
+    data: str,
+    path: Path,
+    scale: float,
+    methods: Sequence[Method],
+    stored: dict[tuple[Any, ...], Record],
+    in_model: threading.Lock,
+) -> list[Record]:
+    image = read(path)
+    pair = None
+    records = []
+    for method in methods:
+        record: Record = {
+            "method": method.name,
+            "identity": method.identity,
+            "data": data,
+            "image": path.name,
+            "pixels": f"{zlib.crc32(image.pixels.tobytes()):08x}",
+            "scale": int(scale) if scale == int(scale) else scale,
+        }
+        known = stored.get(key_of(record))
+        if known is not None:
+            records.append(known)
+            continue
+        if pair is None:
+            pair = degrade(image.pixels, scale)
+        height, width = pair.target.shape[:2]
+        with in_model if method.engine else nullcontext():
+            start = time.perf_counter()
+            output = method.upscale(unit(pair.source), (height, width))
+            seconds = time.perf_counter() - start
+        for name in METRICS:
+            record[name] = round(score(output, pair.target, scale, name), 5)
+        record |= {"seconds": round(seconds, 3), "engine": method.engine}
+        if image.conversion:
+            record["conversion"] = image.conversion
+        records.append(record)
+    return records

@@ -1,0 +1,218 @@
+"""Tables of results: Markdown, CSV and LaTeX, the best value bold and the second best underlined."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+from thera.errors import InvalidInput
+from thera.evaluation.runner import Record
+
+
+class Metric(NamedTuple):
+    """How a metric is written."""
+
+    title: str
+    digits: int
+    higher_is_better: bool = True
+
+
+METRIC_STYLES = {
+    "psnr_rgb": Metric("PSNR in RGB, dB", 2),
+    "psnr_y": Metric("PSNR of Y, dB", 2),
+    "psnr_y8": Metric("PSNR of Y rounded to 8 bits, dB", 2),
+    "ssim": Metric("SSIM", 4),
+    "gmsd": Metric("GMSD (lower is better)", 4, higher_is_better=False),
+}
+BENCHMARKS = ("Set5", "Set14", "B100", "BSD100", "BSDS100", "Urban100", "Manga109")
+
+
+def published_metric(data: str) -> str:
+    """The PSNR that papers print for a data set: of Y for the benchmark sets, in RGB for any other.
+
+    >>> published_metric("Set5"), published_metric("DIV2K_valid_HR")
+    ('psnr_y', 'psnr_rgb')
+    """
+    return "psnr_y" if data in BENCHMARKS else "psnr_rgb"
+
+
+class Cell(NamedTuple):
+    """A mean and, over several checkpoints, its standard deviation; None where nothing was measured."""
+
+    value: float | None = None
+    std: float | None = None
+
+
+@dataclass
+class Row:
+    """A method's numbers. `quoted` ones come from the paper and take no part in the ranking."""
+
+    label: str
+    cells: list[Cell]
+    quoted: bool = False
+
+
+@dataclass
+class Table:
+    """Rows of numbers under scales, and how to write them."""
+
+    title: str
+    columns: list[str]
+    rows: list[Row]
+    digits: int = 2
+    higher_is_better: bool = True
+    notes: list[str] = field(default_factory=list)
+
+    def ranks(self, column: int) -> dict[int, int]:
+        """Which measured rows are first and second in a column; equal when printed is equal in rank."""
+        values = {i: row.cells[column].value for i, row in enumerate(self.rows) if not row.quoted}
+        printed = {i: round(value, self.digits) for i, value in values.items() if value is not None}
+        order = sorted(set(printed.values()), reverse=self.higher_is_better)[:2]
+        return {i: order.index(value) + 1 for i, value in printed.items() if value in order}
+
+
+def summarise(
+    records: Iterable[Record], data: str, metric: str, scales: Sequence[float] | None = None
+) -> Table:
+    """The table of one metric on one data set: rows are methods, columns are scales.
+
+    A number is the mean over the images; over several checkpoints of a method, the mean and the sample
+    standard deviation of those means.
+    """
+    records = [record for record in records if record["data"] == data]
+    if not records:
+        raise InvalidInput(f"No result for {data} is stored: evaluate it first.")
+    scales = sorted({record["scale"] for record in records}) if scales is None else list(scales)
+    rows: dict[str, list[Cell]] = {record["method"]: [] for record in records}
+    for scale in scales:
+        checkpoints = _scores_at(records, metric, scale)
+        for method, cells in rows.items():
+            means = [fmean(images.values()) for images in checkpoints.get(method, {}).values()]
+            cells.append(_cell(means))
+    style = METRIC_STYLES[metric]
+    return Table(
+        f"{data}, {style.title}",
+        [f"×{scale:g}" for scale in scales],
+        [Row(method, cells) for method, cells in rows.items()],
+        style.digits,
+        style.higher_is_better,
+        _notes(records),
+    )
+
+
+def _cell(means: Sequence[float]) -> Cell:
+    if not means:
+        return Cell()
+    return Cell(fmean(means), stdev(means) if len(means) > 1 else None)
+
+
+def _scores_at(
+    records: Sequence[Record], metric: str, scale: float
+) -> dict[str, dict[str, dict[str, float]]]:
+    """method -> checkpoint -> image -> score; refuses means that would be taken over different images."""
+    scores: dict[str, dict[str, dict[str, float]]] = {}
+    for record in (record for record in records if record["scale"] == scale):
+        images = scores.setdefault(record["method"], {}).setdefault(record["identity"], {})
+        name = record["image"]
+        if name in images:
+            raise InvalidInput(
+                f"{record['method']} has two results for {name} of {record['data']} at ×{scale:g}: keep one."
+            )
+        images[name] = record[metric]
+    sets = {frozenset(images) for checkpoints in scores.values() for images in checkpoints.values()}
+    if len(sets) > 1:
+        counts = {method: [len(i) for i in checkpoints.values()] for method, checkpoints in scores.items()}
+        raise InvalidInput(
+            f"At ×{scale:g} the methods were not measured on the same images of {records[0]['data']} "
+            f"({counts}): run the evaluation to its end, with the same folder for all."
+        )
+    return scores
+
+
+def _notes(records: Sequence[Record]) -> list[str]:
+    count = len({record["image"] for record in records})
+    notes = [f"Measured here, mean over {count} image{'s' if count > 1 else ''}."]
+    if any("+" in record["method"] for record in records):
+        notes.append("A plus marks the ensemble of four rotations.")
+    checkpoints = {(record["method"], record["identity"]) for record in records}
+    if len(checkpoints) > len({method for method, _ in checkpoints}):
+        notes.append("± is the standard deviation over a model's checkpoints.")
+    conversions = {f"{r['image']}: {r['conversion']}" for r in records if r.get("conversion")}
+    if conversions:
+        notes.append(f"Converted on reading: {'; '.join(sorted(conversions))}.")
+    return notes
+
+
+def _printed(table: Table, best: str, second: str, plus_minus: str, missing: str) -> list[list[str]]:
+    """The cells as text, ranked ones put into the given brackets (such as "**{}**")."""
+    lines = []
+    ranks = [table.ranks(column) for column in range(len(table.columns))]
+    for i, row in enumerate(table.rows):
+        line = []
+        for cell, rank in zip(row.cells, ranks, strict=True):
+            if cell.value is None:
+                line.append(missing)
+                continue
+            text = f"{cell.value:.{table.digits}f}"
+            text = {1: best, 2: second}.get(rank.get(i, 0), "{}").replace("{}", text)
+            # One digit more than the mean, as the paper prints them: they are that much smaller.
+            line.append(text if cell.std is None else f"{text}{plus_minus}{cell.std:.{table.digits + 1}f}")
+        lines.append(line)
+    return lines
+
+
+def markdown_grid(header: Sequence[str], rows: Iterable[Sequence[str]], labels: int = 1) -> str:
+    """A Markdown table whose first `labels` columns are words and the others numbers.
+
+    >>> print(markdown_grid(["model", "κ"], [["air", "0.03"]]))
+    | model | κ |
+    | --- | ---: |
+    | air | 0.03 |
+    """
+    rule = ["---"] * labels + ["---:"] * (len(header) - labels)
+    return "\n".join(f"| {' | '.join(line)} |" for line in [header, rule, *rows])
+
+
+def to_markdown(table: Table) -> str:
+    """The table as GitHub shows it, title above and notes below."""
+    cells = _printed(table, "**{}**", "<ins>{}</ins>", " ± ", "—")
+    labels = [f"{row.label}, quoted" if row.quoted else row.label for row in table.rows]
+    lines = [[label, *line] for label, line in zip(labels, cells, strict=True)]
+    grid = markdown_grid(["", *table.columns], lines)
+    return f"**{table.title}**\n\n{grid}\n\n{' '.join(table.notes)}\n"
+
+
+def to_latex(table: Table) -> str:
+    """The table for a paper that uses booktabs."""
+    lines = [f"% {note}" for note in table.notes]
+    lines += [r"\begin{tabular}{l" + "c" * len(table.columns) + "}", r"\toprule"]
+    header = [column.replace("×", r"$\times$") for column in table.columns]
+    lines += [" & ".join([_tex(table.title), *header]) + r" \\", r"\midrule"]
+    cells = _printed(table, r"\textbf{{}}", r"\underline{{}}", r" $\pm$ ", "---")
+    quoted = False
+    for row, line in zip(table.rows, cells, strict=True):
+        if row.quoted and not quoted:
+            lines.append(r"\midrule % quoted from the paper")
+            quoted = True
+        lines.append(" & ".join([_tex(row.label), *line]) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _tex(text: str) -> str:
+    return text.replace("_", r"\_").replace("%", r"\%").replace("×", r"$\times$")
+
+
+def to_csv(tables: Iterable[Table]) -> str:
+    """All tables as one CSV in full precision: table, method, quoted, column, value, std."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["table", "method", "quoted", "column", "value", "std"])
+    for table in tables:
+        for row in table.rows:
+            for column, cell in zip(table.columns, row.cells, strict=True):
+                writer.writerow([table.title, row.label, row.quoted, column, cell.value, cell.std])
+    return out.getvalue()

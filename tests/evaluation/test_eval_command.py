@@ -1,0 +1,110 @@
+"""`thera eval`, fit, inspect, bench and figures as a user calls them."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+from thera.cli import bench, eval, figures, fit, inspect
+from thera.errors import InvalidInput
+
+
+@pytest.fixture
+def folder(tmp_path, photograph):
+    path = tmp_path / "Set5"
+    path.mkdir()
+    for i in range(2):
+        Image.fromarray(photograph(60, 66, seed=i)).save(path / f"{i}.png")
+    return path
+
+
+def call(command, *arguments):
+    return CliRunner().invoke(command, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+def test_one_command_turns_a_folder_into_tables(folder, tmp_path):
+    out = tmp_path / "results" / "eval.jsonl"
+    baselines = ["--baselines", "bicubic", "lanczos"]
+    result = call(eval.command, "--data", folder, "--scales", 2, 3, 2.5, *baselines, "-o", out)
+    assert result.exit_code == 0
+    assert "**Set5, PSNR of Y, dB**" in result.output
+    assert "|  | ×2 | ×3 | ×2.5 |" in result.output
+    assert "| Thera Air (RDN), quoted | 38.18 | 34.75 | — |" in result.output
+    assert len(out.read_text().splitlines()) == 2 * 2 * 3
+    assert out.with_suffix(".csv").read_text().startswith("table,method,quoted")
+    assert r"\begin{tabular}{lccc}" in out.with_suffix(".tex").read_text()
+    assert out.with_suffix(".md").read_text() in result.output
+
+
+def test_metrics_can_be_chosen_and_the_paper_left_out(folder, tmp_path):
+    out = tmp_path / "eval.jsonl"
+    options = ["--metrics", "ssim", "gmsd", "--no-paper", "--baselines", "nearest", "-o", out]
+    result = call(eval.command, "--data", folder, "--scales", 2, *options)
+    assert "**Set5, SSIM**" in result.output
+    assert "**Set5, GMSD (lower is better)**" in result.output
+    assert "quoted" not in result.output
+
+
+def test_a_missing_folder_or_scale_is_a_usage_error(folder, tmp_path):
+    assert "Missing option '--data'" in call(eval.command, "--scales", 2).output
+    assert call(eval.command, "--data", folder, "--scales").exit_code == 2
+    with pytest.raises(InvalidInput, match="No scale was given"):
+        call(eval.command, "--data", folder, "--baselines", "bicubic", "-o", tmp_path / "e.jsonl")
+    with pytest.raises(InvalidInput, match="1 or more, not -2"):
+        call(
+            eval.command,
+            "--data",
+            folder,
+            "--baselines",
+            "bicubic",
+            "--scales",
+            -2,
+            "-o",
+            tmp_path / "e.jsonl",
+        )
+
+
+def test_baselines_can_all_be_left_out(folder):
+    with pytest.raises(InvalidInput, match="Nothing to evaluate"):
+        call(eval.command, "--data", folder, "--scales", 2, "--baselines", "none")
+
+
+def test_a_report_is_written_from_stored_results(folder, tmp_path):
+    out = tmp_path / "stored" / "eval.jsonl"
+    call(eval.command, "--data", folder, "--scales", 2, "--baselines", "bicubic", "-o", out)
+    result = call(eval.command, "--report", out.parent)
+    assert result.output == f"Wrote {tmp_path / 'stored.md'}.\n"
+    assert "### Set5" in (tmp_path / "stored.md").read_text()
+
+
+def test_fit_prints_a_table_stores_it_and_draws(folder, tmp_path):
+    out, picture = tmp_path / "fit.jsonl", tmp_path / "low-pass.png"
+    options = ["--components", 32, "-o", out, "--low-pass", picture]
+    result = call(fit.command, folder, "--cells", 3, 6, *options)
+    assert "| data | bank | 3×3 | 6×6 |" in result.output
+    assert {json.loads(line)["cell"] for line in out.read_text().splitlines()} == {3, 6}
+    assert picture.exists()
+
+
+def test_figures_say_what_they_need(tmp_path):
+    assert "Missing option '--model', which bank draws from" in call(figures.command, "bank").output
+    assert "Missing option '--image', which low-pass draws from" in call(figures.command, "low-pass").output
+    assert call(figures.command, "portrait").exit_code == 2
+
+
+def test_figures_are_drawn_from_stored_results(folder, tmp_path):
+    out = tmp_path / "eval.jsonl"
+    call(eval.command, "--data", folder, "--scales", 2, 4, "--baselines", "bicubic", "nearest", "-o", out)
+    result = call(figures.command, "psnr-scale", "--results", out, "-o", tmp_path / "drawn")
+    assert result.output == f"Drew {tmp_path / 'drawn' / 'psnr-scale.png'}.\n"
+    assert (tmp_path / "drawn" / "psnr-scale.png").stat().st_size > 5000
+
+
+def test_inspect_draws_one_bank_only(tmp_path):
+    assert "name one model" in call(inspect.command, "a", "b", "--figure", tmp_path / "bank.png").output
+
+
+def test_bench_without_models_needs_installed_ones(monkeypatch):
+    monkeypatch.setattr("thera.models.shipped", list)
+    assert "name a model or a file" in call(bench.command).output

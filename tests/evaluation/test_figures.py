@@ -1,0 +1,129 @@
+"""Figures: what they show, not how they look."""
+
+import numpy as np
+import pytest
+
+matplotlib = pytest.importorskip("matplotlib")
+
+from thera.errors import InvalidInput  # noqa: E402
+from thera.evaluation.charts import bank_figure, pareto_figure, psnr_scale_figure  # noqa: E402
+from thera.evaluation.figures import (  # noqa: E402
+    aliasing_figure,
+    central_crop,
+    crops_figure,
+    derivatives_figure,
+    low_pass_figure,
+    save,
+    zone_plate,
+    zoom_figure,
+)
+from thera.evaluation.fit import fit_grid, random_bank  # noqa: E402
+
+
+class FittedModel:
+    """Cells of one pixel around which a random bank oscillates: every field a smooth one, no network."""
+
+    name = "fitted"
+
+    def encode(self, image):
+        field = fit_grid(np.repeat(np.repeat(image, 2, 0), 2, 1), 2, random_bank(16), 0.03)
+        return field
+
+    def upscale(self, image, size, ensemble):
+        return self.encode(image).render(size=size)
+
+
+def panels(figure):
+    return [axes.images[0].get_array() for axes in figure.axes]
+
+
+def test_crops_show_input_bicubic_model_and_target(photograph):
+    drawn = crops_figure([FittedModel()], photograph(120, 132), scale=6, side=96)
+    assert [axes.get_title() for axes in drawn.axes] == ["input ×6", "bicubic", "fitted", "target"]
+    assert all(panel.shape == (96, 96, 3) for panel in panels(drawn))
+    np.testing.assert_allclose(panels(drawn)[-1], central_crop(photograph(120, 132), 96) / 255, atol=1e-6)
+
+
+def test_a_zoom_shows_the_same_point_ever_larger(photograph):
+    drawn = zoom_figure(FittedModel(), photograph(60, 60), scales=(2.5, 7.3), side=50)
+    assert [axes.get_title() for axes in drawn.axes] == ["×2.5", "×7.3"]
+    first, second = panels(drawn)
+    # The middle 50·2.5/7.3 ≈ 17 pixels of the first panel are the whole second one.
+    middle = first[17:33, 17:33].mean((0, 1))
+    np.testing.assert_allclose(second.mean((0, 1)), middle, atol=0.05)
+
+
+def test_derivatives_of_a_field_are_those_of_its_rendering(photograph):
+    drawn = derivatives_figure(FittedModel(), photograph(96, 96), scale=4, side=48)
+    grid = np.array(drawn.axes).reshape(3, 3)
+    assert grid[1, 1].images[0].get_array().shape == (96, 96)
+    assert [grid[i, 0].get_ylabel() for i in range(3)] == ["signal Φ", "gradient |∇Φ|", "Laplacian ΔΦ"]
+
+
+def test_point_samples_of_a_zone_plate_alias_and_the_field_at_the_right_t_does_not():
+    drawn = aliasing_figure(FittedModel(), scale=0.4, side=80)
+    nearest, points, field, bicubic = (panel[..., 0] for panel in panels(drawn))
+    corner = np.s_[:6, :6]  # frequencies there are beyond what the small image can hold
+    assert points[corner].std() > 0.2
+    assert nearest[corner].std() > 0.2
+    assert field[corner].std() < 0.1
+    assert bicubic[corner].std() < 0.1
+
+
+def test_a_zone_plate_reaches_the_nyquist_frequency_at_its_edges():
+    row = zone_plate(64)[32, :, 0]
+    assert (np.diff(np.sign(row[:6] - 0.5)) != 0).all()  # every pixel on the other side of grey
+    assert np.abs(np.diff(row[30:34])).max() < 0.1
+
+
+def test_the_low_pass_figure_states_how_close_field_and_filter_are(tmp_path, photograph):
+    from PIL import Image
+
+    Image.fromarray(photograph(40, 48)).save(tmp_path / "a.png")
+    drawn = low_pass_figure(tmp_path / "a.png", side=32)
+    gaussian, heat = panels(drawn)[:4], panels(drawn)[4:]
+    for a, b in zip(gaussian, heat, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+    assert "largest difference" in drawn.get_supxlabel()
+
+
+def test_the_bank_is_drawn_in_polar_coordinates():
+    bank = random_bank(40)
+    drawn = bank_figure(bank, 0.03, "edsr-air")
+    polar, radial, directional = drawn.axes
+    angle, length = np.array(polar.collections[0].get_offsets()).T
+    np.testing.assert_allclose(length * np.pi * np.sin(angle), bank[0], atol=1e-9)
+    assert sum(patch.get_height() for patch in radial.patches) == 40
+    assert sum(patch.get_height() for patch in directional.patches) == 40
+
+
+def records():
+    return [
+        {"method": m, "identity": "", "data": "Set5", "image": "a", "scale": s, "psnr_y": v + 1 / s}
+        for m, v in [("bicubic", 30.0), ("edsr-air+", 33.0)]
+        for s in (2, 3, 4)
+    ]
+
+
+def test_quality_against_scale_is_drawn_above_bicubic():
+    (axes,) = psnr_scale_figure(records(), "Set5").axes
+    lines = {line.get_label(): line.get_ydata() for line in axes.lines}
+    np.testing.assert_allclose(lines["edsr-air+"], [3, 3, 3])
+    np.testing.assert_allclose(lines["bicubic"], 0)
+
+
+def test_quality_against_parameters_tells_measured_from_quoted():
+    (axes,) = pareto_figure(records(), {"edsr-air": 8385}, "Set5").axes
+    texts = [text.get_text() for text in axes.texts]
+    assert "edsr-air+" in texts
+    assert "LIIF (RDN)" in texts
+    points = {(line.get_xdata()[0], line.get_markerfacecolor()) for line in axes.lines}
+    assert (8385, "#cf3866") in points
+    assert (350000, "none") in points
+    with pytest.raises(InvalidInput, match="No model with known parameters"):
+        pareto_figure(records(), {}, "Set5")
+
+
+def test_a_saved_figure_is_an_image(tmp_path):
+    save(bank_figure(random_bank(8), 0.03, "x"), tmp_path / "new" / "bank.png")
+    assert (tmp_path / "new" / "bank.png").read_bytes()[:4] == b"\x89PNG"

@@ -1,0 +1,193 @@
+"""Inspection, costs, ablations, figures and the page of results."""
+
+import json
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from thera.errors import InvalidInput, MissingDependency, TheraError
+from thera.evaluation.ablation import ablation_markdown
+from thera.evaluation.bench import Case, bare_backbone_ms, bench_markdown, measure, measure_apart
+from thera.evaluation.inspection import inspect_model, inspection_text, parameters_by_part
+from thera.evaluation.reconstruction import Bank, reconstruct, reconstruction_markdown
+from thera.evaluation.report import report, write_report
+
+
+@pytest.fixture(scope="module")
+def air(tmp_path_factory):
+    """A file of an EDSR-Air with random weights."""
+    torch = pytest.importorskip("torch")
+    from thera.models import save_safetensors
+    from thera.networks import Spec, Thera
+
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("models") / "edsr-air.safetensors"
+    save_safetensors(Thera(Spec("edsr", "air")), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(air):
+    from thera.models import load
+
+    return load(air)
+
+
+@pytest.mark.parametrize("backbone", ["edsr", "rdn"])
+@pytest.mark.parametrize("variant", ["air", "plus", "pro"])
+def test_parameters_by_part_are_the_networks_own(backbone, variant):
+    torch = pytest.importorskip("torch")
+    from thera.networks import Spec, Thera
+
+    spec = Spec(backbone, variant)
+    with torch.device("meta"):  # shapes alone: nothing is drawn or stored
+        network = object.__new__(Thera)
+        torch.nn.Module.__init__(network)
+        network.reset_fields = lambda: None
+        Thera.__init__(network, spec)
+    expected = network.parameters_by_part()
+    features = SimpleNamespace(features=np.zeros((1, 1, network.hypernetwork.width_out)))
+    stub = SimpleNamespace(
+        info=SimpleNamespace(spec=spec, components=spec.components, parameters=sum(expected.values())),
+        encode=lambda image: features,
+    )
+    assert parameters_by_part(stub) == expected
+
+
+def test_inspection_shows_kappa_against_theory_and_the_bank(model):
+    record = inspect_model(model)
+    assert record["kappa_theory"] == pytest.approx(math.log(4) / (2 * math.pi**2))
+    assert record["added_parameters"] == 8192 + 128 + 64 + 1
+    assert 0 < record["median_frequency"] < record["largest_frequency"] < 6 * math.pi
+    text = inspection_text(record)
+    assert "κ            0.0702   (1.00 of ln 4 / 2π² = 0.0702" in text
+    assert "last layer          8,320" in text
+
+
+def test_a_case_is_timed_in_a_process_of_its_own(air):
+    record = measure_apart(Case(str(air), engine="torch", device="cpu", side=8, repeats=1))
+    assert record["encode_ms"] > 0
+    assert record["render_ms"] > 0
+    assert record["memory_mib"] > 50
+    assert (record["model"], record["side"], record["added_parameters"]) == ("edsr-air", 8, 8385)
+
+
+def test_a_case_that_fails_says_why(tmp_path):
+    with pytest.raises(TheraError, match=r"failed: .*no-such-model"):
+        measure_apart(Case(str(tmp_path / "no-such-model.onnx")))
+
+
+def test_costs_are_ratios_to_the_encoding_of_air(air):
+    small = measure(Case(str(air), engine="torch", device="cpu", side=8, repeats=1))
+    large = small | {
+        "model": "edsr-pro",
+        "variant": "pro",
+        "encode_ms": 3 * small["encode_ms"],
+        "render_ms": 0,
+    }
+    other = large | {"model": "rdn-pro", "backbone": "rdn"}
+    assert bare_backbone_ms([small, large, other], large) == small["encode_ms"]
+    text = bench_markdown([small, large, other])
+    assert "| 3.00 |" in next(line for line in text.splitlines() if line.startswith("| edsr-pro"))
+    assert "| — |" in next(line for line in text.splitlines() if line.startswith("| rdn-pro"))
+    assert "| LIIF, quoted | RTX 3090 Ti | 48×48 ×4 | 350,000 | 13.80 |" in text
+
+
+def test_reconstruction_prints_means_beside_the_papers(tmp_path, photograph):
+    files = []
+    for seed in range(2):
+        path = tmp_path / f"{seed}.png"
+        Image.fromarray(photograph(24, 24, seed)).save(path)
+        files.append(("Set5", path))
+    records = reconstruct(files, [3, 12], Bank.choose("random", 16))
+    text = reconstruction_markdown(records)
+    mean = np.mean([record["mse"] for record in records if record["cell"] == 12])
+    assert f"| {mean:.2e} |" in text
+    assert "| Set5, quoted | bank of Thera Pro (RDN), 512 components | 2.00e-10 | 1.37e-06 |" in text
+
+
+def ablation_records():
+    values = {
+        "Thera Plus": (34.0, 26.0),
+        "Fixed κ": (33.9, 25.99),
+        "No TV prior": (34.01, 24.0),
+        "Mine": (30, 20),
+    }
+    return [
+        {"method": method, "identity": "", "data": "photo20", "image": "a", "scale": scale, "psnr_rgb": value}
+        for method, pair in values.items()
+        for scale, value in zip((2, 18), pair, strict=True)
+    ]
+
+
+def test_ablations_are_compared_with_the_papers_effects():
+    text = ablation_markdown(ablation_records(), "one minute each.")
+    assert "same budget: one minute each." in text
+    # Paper at ×2 and ×18: fixed κ -0.04 and -0.05, no TV prior 0.00 and -1.92.
+    assert "| Fixed κ | -0.10 | -0.04 | -0.01 | -0.05 | yes, no |" in text
+    assert "| No TV prior | +0.01 | +0.00 | -2.00 | -1.92 | yes, yes |" in text
+    assert "| Mine | +" not in text
+
+
+@pytest.fixture
+def results(tmp_path, photograph):
+    """A folder with some of everything."""
+    from thera.evaluation.images import image_sets
+    from thera.evaluation.methods import load_methods
+    from thera.evaluation.runner import run
+
+    data, folder = tmp_path / "Set5", tmp_path / "results"
+    data.mkdir()
+    Image.fromarray(photograph(60, 60)).save(data / "a.png")
+    run(load_methods([], ["nearest", "bicubic"]), image_sets([data]), [2, 3, 4], folder / "eval.jsonl")
+    (folder / "ablation.jsonl").write_text("".join(json.dumps(r) + "\n" for r in ablation_records()))
+    (folder / "ablation.json").write_text(json.dumps({"budget": "one minute each."}))
+    Image.fromarray(photograph(8, 8)).save(folder / "zoom.png")
+    return folder
+
+
+def test_the_page_is_written_from_stored_results_alone(results):
+    text = write_report(results).read_text()
+    assert "thera eval --data Set5 --scales 2 3 4 --baselines nearest bicubic -o results/eval.jsonl" in text
+    assert "| known | 33.66 | 30.39 | 28.42 |" in text
+    assert "**Set5, SSIM**" in text
+    assert "| LIIF (RDN), quoted | 38.17 | 34.68 | 32.50 |" in text
+    assert "## Ablations" in text
+    assert "(results/zoom.png)" in text
+    assert text == report(results)
+
+
+def test_the_command_names_models_scales_and_what_was_left_out(results):
+    line = results / "eval.jsonl"
+    first = json.loads(line.read_text().splitlines()[0])
+    model = first | {"method": "edsr-air+", "engine": "onnx cpu f32"}
+    records = [model | {"scale": s, "data": "photo20"} for s in (2, 30)] + [
+        first | {"data": "photo20", "scale": 30}
+    ]
+    records += [first | {"data": "photo20", "scale": 2}]
+    line.write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert "thera eval edsr-air --data photo20 --scales 2 30 --baselines nearest -o" in report(results)
+
+
+def test_ablations_without_a_stated_budget_are_refused(results):
+    (results / "ablation.json").unlink()
+    with pytest.raises(InvalidInput, match="must state the budget"):
+        report(results)
+
+
+def test_an_empty_folder_of_results_is_refused(tmp_path):
+    with pytest.raises(InvalidInput, match="holds no results"):
+        report(tmp_path)
+
+
+def test_a_missing_matplotlib_names_the_extra(monkeypatch):
+    import sys
+
+    from thera.evaluation.figures import figure
+
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingDependency, match=r"thera\[figures\]"):
+        figure(1, 1)
