@@ -8,7 +8,7 @@ does. Here they live and die in registers:
 | forward | a tile of pixels | x | out; for training also the normalised pixels u |
 | mixing backward | a slice of hidden units | u, ∂out | one part of ∂u |
 | norm backward | a tile of pixels | u, the parts of ∂u | ∂z, at the depthwise output |
-| depthwise backward | a run of pixels | x, ∂z, ∂out | ∂x |
+| depthwise backward | a strip of an image | x, ∂z, ∂out | ∂x |
 
 A program of the second goes over many tiles and keeps the gradients of its slice of W₁ and W₂ in registers
 all the while: they need no pass of their own. The norm's weight and bias are folded into W₁ and b₁ before.
@@ -18,6 +18,7 @@ The plain form beside which all this is tested is `convnext.Block`.
 # mypy: disallow-untyped-defs=False
 # A kernel's arguments have no types; those in capitals are compile-time constants, as Triton writes them.
 
+import math
 import os
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ import triton.language as tl
 from torch import Tensor
 
 MULTIPROCESSORS = 132  # an H200's: how many programs a persistent kernel starts; any number is correct
+SIZES = ["M", "H", "W"]  # of images: no kernel is compiled for a particular one
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
@@ -37,11 +39,15 @@ class Tile(NamedTuple):
     hidden: int  # units at a time
     warps: int
     stages: int  # of the software pipeline
+    registers: int = 255  # to a thread, at most: 128 let 16 warps share a multiprocessor
     programs: int = 1  # to a multiprocessor, where they persist
 
+    def launch(self) -> dict[str, int]:
+        return {"num_warps": self.warps, "num_stages": self.stages, "maxnreg": self.registers}
 
-# Per width. Measured with benchmarks/kernels.py, which also times the alternatives.
-FORWARD = {64: Tile(64, 64, 4, 2), 96: Tile(128, 64, 8, 2), 128: Tile(128, 64, 8, 2)}
+
+# Per width. benchmarks/kernels.py times these and their alternatives.
+FORWARD = {64: Tile(128, 64, 8, 2, 128), 96: Tile(128, 64, 8, 2), 128: Tile(128, 64, 8, 2)}
 FORWARD_TF32 = Tile(64, 32, 8, 2)
 BACKWARD = {64: Tile(64, 128, 8, 2), 96: Tile(32, 128, 8, 2), 128: Tile(32, 128, 8, 2)}
 
@@ -49,7 +55,7 @@ BACKWARD = {64: Tile(64, 128, 8, 2), 96: Tile(32, 128, 8, 2), 128: Tile(32, 128,
 @triton.jit
 def _gelu(h, FAST: tl.constexpr):
     """gelu(h) = h·s and s = (1 + tanh u)/2 with u = √(2/π)(h + 0.044715 h³), for the derivative."""
-    u = h * (0.7978845608028654 + 0.035677408136300125 * h * h)
+    u = h * (0.7978845608028654 + 0.035677408136300125 * (h * h))
     if FAST:  # one instruction, exact to 11 bits: more than bf16 keeps
         tanh = tl.inline_asm_elementwise(
             "tanh.approx.f32 $0, $1;", "=f,f", [u], dtype=tl.float32, is_pure=True, pack=1
@@ -79,7 +85,7 @@ def _taps(taps, i, channel, D: tl.constexpr):
     return t0[None, :], t1[None, :], t2[None, :]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def _forward(
     x, taps, w1, b1, w2, b2, out, unit, rstd, M, H, W, eps,
     D: tl.constexpr, HIDDEN: tl.constexpr, SAVE: tl.constexpr, FAST: tl.constexpr, PRECISION: tl.constexpr,
@@ -94,7 +100,9 @@ def _forward(
         within = ok & (line + (i - 1) >= 0) & (line + (i - 1) < H)
         left, centre, right = _three(x, rows + (i - 1) * W, within, column, W, channel, D)
         t0, t1, t2 = _taps(taps, i, channel, D)
-        z += t0 * left + t1 * centre + t2 * right
+        z += t0 * left  # three sums, not one: each is a single fused multiply-add
+        z += t1 * centre
+        z += t2 * right
     z = tl.where(real[None, :], z - tl.sum(z, 1)[:, None] / D, 0.0)
     r = tl.rsqrt(tl.sum(z * z, 1) / D + eps)
     u = (z * r[:, None]).to(w1.dtype.element_ty)
@@ -115,7 +123,7 @@ def _forward(
     tl.store(out + at, y.to(out.dtype.element_ty), inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def _mixing_backward(
     gout, unit, w1, b1, w2, gunit, gw1, gw2, gb1, M,
     D: tl.constexpr, HIDDEN: tl.constexpr, FAST: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr,
@@ -142,7 +150,7 @@ def _mixing_backward(
         g, s = _gelu(h, FAST)
         sum2 = tl.dot(g.to(u.dtype), go, sum2, input_precision=PRECISION)
         # gelu' = s + h s (1 - s) · 2 du/dh
-        gh = gg * (s + (g - g * s) * (1.5957691216057308 + 0.21406444881780075 * h * h))
+        gh = gg * (s + (g - g * s) * (1.5957691216057308 + 0.21406444881780075 * (h * h)))
         sumb += tl.sum(gh, 1)
         short = gh.to(u.dtype)
         sum1 = tl.dot(short, u, sum1, input_precision=PRECISION)
@@ -155,7 +163,7 @@ def _mixing_backward(
     tl.store(gb1 + base + hidden, sumb)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def _norm_backward(
     gunit, unit, rstd, gz, M,
     D: tl.constexpr, PARTS: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr,
@@ -176,51 +184,61 @@ def _norm_backward(
     tl.store(to, g.to(gz.dtype.element_ty), inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def _depthwise_backward(
-    gout, x, gz, taps, gx, gtaps, M, H, W,
+    gout, x, gz, taps, gx, gtaps, H, W,
     D: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
     """∂x[p] = ∂out[p] + Σ w[o] ∂z[p - o] and ∂w[o] = Σ x[p] ∂z[p - o]: both read the same nine neighbours.
 
-    The tenth row of `gtaps` is Σ ∂out, the gradient of the last bias.
+    A program walks down a strip of BM columns and carries the last two lines of ∂z along, so that each step
+    reads one. The tenth row of `gtaps` is Σ ∂out, the gradient of the last bias.
     """
-    channel = tl.arange(0, BD)
-    real = channel < D
+    column, channel = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BD)
+    wide, real = column < W, channel < D
+    first = tl.program_id(1) * STEPS
+    rows = (tl.program_id(2) * H + first) * W + column
     t0, t1, t2 = _taps(taps, 0, channel, D)
     t3, t4, t5 = _taps(taps, 1, channel, D)
     t6, t7, t8 = _taps(taps, 2, channel, D)
     g0 = tl.zeros((BM, BD), tl.float32)
     g1, g2, g3, g4, g5, g6, g7, g8, g9 = g0, g0, g0, g0, g0, g0, g0, g0, g0
-    for step in range(STEPS):
-        # A program's tiles follow one another: the rows above are still in its cache.
-        rows = (tl.program_id(0) * STEPS + step) * BM + tl.arange(0, BM)
-        ok = rows < M
-        column, line = rows % W, rows // W % H
-        inside = ok[:, None] & real[None, :]
+    a0, a1, a2 = _three(gz, rows - W, wide & (first > 0), column, W, channel, D)
+    b0, b1, b2 = _three(gz, rows, wide, column, W, channel, D)
+    for line in range(STEPS):
+        c0, c1, c2 = _three(gz, rows + W, wide & (first + line + 1 < H), column, W, channel, D)
+        inside = (wide & (first + line < H))[:, None] & real[None, :]
         at = rows.to(tl.int64)[:, None] * D + channel[None, :]
         here = tl.load(x + at, inside, 0.0).to(tl.float32)
         go = tl.load(gout + at, inside, 0.0).to(tl.float32)
         g9 += go
-        left, centre, right = _three(gz, rows + W, ok & (line < H - 1), column, W, channel, D)
-        g0 += here * right
-        g1 += here * centre
-        g2 += here * left
-        go += t0 * right + t1 * centre + t2 * left
-        left, centre, right = _three(gz, rows, ok, column, W, channel, D)
-        g3 += here * right
-        g4 += here * centre
-        g5 += here * left
-        go += t3 * right + t4 * centre + t5 * left
-        left, centre, right = _three(gz, rows - W, ok & (line > 0), column, W, channel, D)
-        g6 += here * right
-        g7 += here * centre
-        g8 += here * left
-        go += t6 * right + t7 * centre + t8 * left
+        g0 += here * c2
+        go += t0 * c2
+        g1 += here * c1
+        go += t1 * c1
+        g2 += here * c0
+        go += t2 * c0
+        g3 += here * b2
+        go += t3 * b2
+        g4 += here * b1
+        go += t4 * b1
+        g5 += here * b0
+        go += t5 * b0
+        g6 += here * a2
+        go += t6 * a2
+        g7 += here * a1
+        go += t7 * a1
+        g8 += here * a0
+        go += t8 * a0
         tl.store(gx + at, go.to(gx.dtype.element_ty), inside)
+        a0, a1, a2, b0, b1, b2 = b0, b1, b2, c0, c1, c2
+        rows += W
+    program = (tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(0) + tl.program_id(
+        0
+    )
     sums = (g0, g1, g2, g3, g4, g5, g6, g7, g8, g9)
     for i in tl.static_range(10):
-        tl.store(gtaps + (tl.program_id(0) * 10 + i) * D + channel, tl.sum(sums[i], 0), real)
+        tl.store(gtaps + (program * 10 + i) * D + channel, tl.sum(sums[i], 0), real)
 
 
 class Shares(NamedTuple):
@@ -228,15 +246,18 @@ class Shares(NamedTuple):
 
     parts: int  # slices of hidden units
     mixing: int  # programs to a slice
-    depthwise: int  # programs of the depthwise kernel
-    pixels: int  # that it takes at a time: four channels to a thread keep its ten sums in registers
+    columns: int  # in a strip of the depthwise kernel: four channels to a thread leave room for its ten sums
+    lines: int  # in a strip
+    strips: tuple[int, int, int]
 
 
-def _shares(M: int, d: int) -> Shares:
-    tile, pixels = BACKWARD[d], max(1, 512 // triton.next_power_of_2(d))
+def _shares(N: int, H: int, W: int, d: int) -> Shares:
+    tile, columns = BACKWARD[d], max(1, 512 // triton.next_power_of_2(d))
     parts = 4 * d // tile.hidden
-    mixing = max(1, min(triton.cdiv(M, tile.pixels), tile.programs * MULTIPROCESSORS // parts))
-    return Shares(parts, mixing, min(triton.cdiv(M, pixels), 4 * MULTIPROCESSORS), pixels)
+    mixing = min(triton.cdiv(N * H * W, tile.pixels), max(1, tile.programs * MULTIPROCESSORS // parts))
+    across = triton.cdiv(W, columns)
+    lines = min(H, triton.cdiv(N * H * across, 12 * MULTIPROCESSORS))  # four at a time, three times over
+    return Shares(parts, mixing, columns, lines, (across, triton.cdiv(H, lines), N))
 
 
 def _arithmetic(operand: torch.dtype) -> dict[str, Any]:
@@ -262,7 +283,7 @@ def fused_block(
     _forward[(triton.cdiv(M, tile.pixels),)](
         x, taps.contiguous(), w1.contiguous(), b1, w2.contiguous(), b2, out, unit, rstd, M, H, W, eps,
         D=d, HIDDEN=4 * d, SAVE=save, BM=tile.pixels, BD=triton.next_power_of_2(d), BH=tile.hidden,
-        num_warps=tile.warps, num_stages=tile.stages, **_arithmetic(w1.dtype),
+        **tile.launch(), **_arithmetic(w1.dtype),
     )  # fmt: skip
     return out, unit, rstd
 
@@ -274,7 +295,7 @@ def fused_block_backward(
     """∂x, and for taps (and b2 in a tenth row), w1, b1 and w2 one summand a program."""
     N, H, W, d = x.shape
     M, tile, BD = N * H * W, BACKWARD[d], triton.next_power_of_2(d)
-    parts, mixing, depthwise, pixels = _shares(M, d)
+    parts, mixing, columns, lines, strips = _shares(N, H, W, d)
     x, gout = x.contiguous(), gout.contiguous()
     gunit, gz, gx = unit.new_empty(parts, M, d), torch.empty_like(unit), torch.empty_like(x)
     gw1, gw2, gb1 = (
@@ -282,19 +303,19 @@ def fused_block_backward(
         b1.new_empty(mixing, d, 4 * d),
         b1.new_empty(mixing, 4 * d),
     )
-    gtaps = b1.new_empty(depthwise, 10, d)
+    gtaps = b1.new_empty(math.prod(strips), 10, d)
     _mixing_backward[(parts, mixing)](
         gout, unit, w1.contiguous(), b1, w2.contiguous(), gunit, gw1, gw2, gb1, M,
         D=d, HIDDEN=4 * d, BM=tile.pixels, BD=BD, BH=tile.hidden,
         STEPS=triton.cdiv(triton.cdiv(M, tile.pixels), mixing),
-        num_warps=tile.warps, num_stages=tile.stages, **_arithmetic(w1.dtype),
+        **tile.launch(), **_arithmetic(w1.dtype),
     )  # fmt: skip
     _norm_backward[(triton.cdiv(M, 16),)](
         gunit, unit, rstd, gz, M, D=d, PARTS=parts, BM=16, BD=BD, num_warps=4
     )
-    _depthwise_backward[(depthwise,)](
-        gout, x, gz, taps.contiguous(), gx, gtaps, M, H, W, D=d, BM=pixels, BD=BD,
-        STEPS=triton.cdiv(triton.cdiv(M, pixels), depthwise), num_warps=4,
+    _depthwise_backward[strips](
+        gout, x, gz, taps.contiguous(), gx, gtaps, H, W,
+        D=d, BM=columns, BD=BD, STEPS=lines, num_warps=4, maxnreg=128,
     )  # fmt: skip
     return gx, gtaps, gw1, gb1, gw2
 
@@ -315,10 +336,11 @@ def _(
     gout: Tensor, x: Tensor, unit: Tensor, rstd: Tensor, taps: Tensor, w1: Tensor, b1: Tensor, w2: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     N, H, W, d = x.shape
-    _, mixing, depthwise, _ = _shares(N * H * W, d)
+    shares = _shares(N, H, W, d)
+    mixing = shares.mixing
     return (
         x.new_empty(x.shape),
-        b1.new_empty(depthwise, 10, d),
+        b1.new_empty(math.prod(shares.strips), 10, d),
         b1.new_empty(mixing, 4 * d, d),
         b1.new_empty(mixing, 4 * d),
         b1.new_empty(mixing, d, 4 * d),
