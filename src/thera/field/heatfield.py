@@ -16,6 +16,7 @@ from thera.field import files, render
 from thera.field.across import Outside, read
 from thera.field.grid import axes, output_size
 from thera.field.psf import Covariance, as_filter, to_numpy
+from thera.field.threads import on_all_cores
 from thera.field.warp import as_mapping
 
 Array = Any  # a NumPy or torch array; see array-api-compat
@@ -132,6 +133,12 @@ the c×channels amplitudes a (row-major), then the c phases φ |
     @property
     def on_cpu(self) -> bool:
         return str(self.device).startswith("cpu")
+
+    def each(self, work: Callable[[Any], Any], blocks: Sequence[Any]) -> list[Any]:
+        """[work(block) for block in blocks], on all cores; torch sees to that itself."""
+        if array_api_compat.is_torch_array(self.pixels):
+            return [work(block) for block in blocks]
+        return on_all_cores(work, blocks)
 
     def __repr__(self) -> str:
         H, W = self.shape

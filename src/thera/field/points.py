@@ -33,14 +33,16 @@ def evaluate(field: HeatField, points: np.ndarray, jacobian: np.ndarray, psf: Fi
     pixels = xp.reshape(field.pixels, (H * W, field.channels))
     components = send(field, field.components)
     varying = jacobian.ndim == 3
+    gain = None
     if not varying:
         gain = send(field, psf.transfer(field.components, jacobian, field.kappa))
     step = _block_points(field, memory)
-    parts = []
-    for start in range(0, len(flat), step):
+
+    def values(start: int) -> Array:
         block = slice(start, start + step)
+        factor = gain
         if varying:
-            gain = psf.transfer(components, send(field, jacobian[order[block]]), field.kappa)
+            factor = psf.transfer(components, send(field, jacobian[order[block]]), field.kappa)
         cells, which = np.unique(flat[block], return_inverse=True)
         cells, which = xp.asarray(cells, device=device), xp.asarray(which, device=device)
         amplitude, phase = field.coefficients(xp.take(features, cells, axis=0))
@@ -48,10 +50,11 @@ def evaluate(field: HeatField, points: np.ndarray, jacobian: np.ndarray, psf: Fi
         angle = xp.take(phase, which, axis=0)
         angle += x[:, :1] * components[0, :]
         angle += x[:, 1:] * components[1, :]
-        sines = xp.sin(angle) * gain
-        values = xp.vecdot(xp.take(amplitude, which, axis=0), sines[:, None, :], axis=-1)
-        parts.append(values + xp.take(xp.take(pixels, cells, axis=0), which, axis=0))
-    return restore(field, parts, order)
+        sines = xp.sin(angle) * factor
+        waves = xp.vecdot(xp.take(amplitude, which, axis=0), sines[:, None, :], axis=-1)
+        return waves + xp.take(xp.take(pixels, cells, axis=0), which, axis=0)
+
+    return restore(field, field.each(values, range(0, len(flat), step)), order)
 
 
 def restore(field: HeatField, parts: list[Array], order: np.ndarray) -> Array:

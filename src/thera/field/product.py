@@ -69,7 +69,9 @@ def product(
     out = xp.empty(
         (n_rows, rows.length, n_cols, cols.length, field.channels), dtype=xp.float32, device=device
     )
-    for i, j in _blocks(n_rows, n_cols, _block_cells(field, table.shape[1], memory)):
+
+    def evaluate(cells: tuple[slice, slice]) -> None:
+        i, j = cells
         block = select(xp, select(xp, field.features, rows.cell[i], 0), cols.cell[j], 1)
         shift = None
         if shifted:
@@ -80,6 +82,9 @@ def product(
             values += xp.reshape(pixels, (-1, field.channels, 1))
         values = xp.reshape(values, (*block.shape[:2], field.channels, rows.length, cols.length))
         out[i, :, j, :, :] = xp.permute_dims(values, (0, 3, 1, 4, 2))
+
+    cells = _block_cells(field, n_rows * n_cols, table.shape[1], memory)
+    field.each(evaluate, _blocks(n_rows, n_cols, cells))
     return xp.reshape(out, (n_rows * rows.length, n_cols * cols.length, field.channels))
 
 
@@ -92,14 +97,13 @@ def select(xp: Any, array: Array, index: np.ndarray, axis: int) -> Array:
     return xp.take(array, xp.asarray(index - index[0], device=array_api_compat.device(array)), axis=axis)
 
 
-def _block_cells(field: HeatField, offsets: int, memory: int) -> int:
-    """How many cells to evaluate at once."""
+def _block_cells(field: HeatField, cells: int, offsets: int, memory: int) -> int:
+    """How many of all cells to evaluate at once: in the caches of a CPU, and some blocks for each core."""
+    c = field.components.shape[1]
     if field.on_cpu:
-        memory = min(memory, CACHED_BYTES)
-        numbers = (field.channels + 1) * len(field.components[0])
-    else:
-        numbers = (4 * field.channels + 4) * len(field.components[0])
-    return max(1, memory // (4 * max(numbers, 2 * field.channels * offsets)))
+        numbers = max((field.channels + 1) * c, 2 * field.channels * offsets)
+        return max(1, min(min(memory, CACHED_BYTES) // (4 * numbers), max(64, cells // 16)))
+    return max(1, memory // (4 * max((4 * field.channels + 4) * c, 2 * field.channels * offsets)))
 
 
 def _blocks(n_rows: int, n_cols: int, cells: int) -> list[tuple[slice, slice]]:
