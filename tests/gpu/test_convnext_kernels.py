@@ -34,7 +34,7 @@ def make(width: int, shape: tuple[int, int, int]) -> tuple[Block, Block, torch.T
 
 
 def gradients(out: torch.Tensor, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(7)).to(out)
+    weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(7)).bfloat16().to(out)
     return list(torch.autograd.grad((out * weight).sum(), inputs))
 
 

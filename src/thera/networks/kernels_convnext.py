@@ -233,9 +233,8 @@ def _depthwise_backward(
         tl.store(gx + at, go.to(gx.dtype.element_ty), inside)
         a0, a1, a2, b0, b1, b2 = b0, b1, b2, c0, c1, c2
         rows += W
-    program = (tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(0) + tl.program_id(
-        0
-    )
+    program = tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)
+    program = program * tl.num_programs(0) + tl.program_id(0)
     sums = (g0, g1, g2, g3, g4, g5, g6, g7, g8, g9)
     for i in tl.static_range(10):
         tl.store(gtaps + (program * 10 + i) * D + channel, tl.sum(sums[i], 0), real)
@@ -261,7 +260,7 @@ def _shares(N: int, H: int, W: int, d: int) -> Shares:
 
 
 def _arithmetic(operand: torch.dtype) -> dict[str, Any]:
-    """How to multiply matrices: float32 operands as TF32, for which the plain form is no match."""
+    """How to multiply matrices: float32 operands as TF32, since full float32 is left to the plain form."""
     full = operand == torch.float32
     return {"FAST": not (full or INTERPRETED), "PRECISION": "tf32" if full and not INTERPRETED else "ieee"}
 
@@ -298,11 +297,8 @@ def fused_block_backward(
     parts, mixing, columns, lines, strips = _shares(N, H, W, d)
     x, gout = x.contiguous(), gout.contiguous()
     gunit, gz, gx = unit.new_empty(parts, M, d), torch.empty_like(unit), torch.empty_like(x)
-    gw1, gw2, gb1 = (
-        b1.new_empty(mixing, 4 * d, d),
-        b1.new_empty(mixing, d, 4 * d),
-        b1.new_empty(mixing, 4 * d),
-    )
+    gw1, gw2 = b1.new_empty(mixing, 4 * d, d), b1.new_empty(mixing, d, 4 * d)
+    gb1 = b1.new_empty(mixing, 4 * d)
     gtaps = b1.new_empty(math.prod(strips), 10, d)
     _mixing_backward[(parts, mixing)](
         gout, unit, w1.contiguous(), b1, w2.contiguous(), gunit, gw1, gw2, gb1, M,
