@@ -21,8 +21,8 @@ FILTERS = ("gaussian", "box", "butterworth", "ideal", "none")
 
 
 @click.command("upscale")
-@click.argument("source", metavar="INPUT", type=click.Path(path_type=Path))
-@click.argument("output", metavar="[OUTPUT]", required=False, type=click.Path(path_type=Path))
+@click.argument("source", metavar="INPUT", type=click.Path(readable=False, path_type=Path))
+@click.argument("output", metavar="[OUTPUT]", required=False, type=click.Path(readable=False, path_type=Path))
 @click.option("-s", "--scale", type=float, help="Times as large: 4, 2.5, 3.14; below 1 scales down.")
 @click.option("--size", type=Box(), help="Exactly this size.")
 @click.option("--width", type=int, help="This width, the height to match.")

@@ -32,6 +32,9 @@ DESCRIPTIVE = {
     )
 }
 
+#: Descriptions by which programs tell themselves the shape of the image, which is about to change.
+_MACHINE_WRITTEN = ('{"shape":', "ImageJ=", "<?xml", "<OME")
+
 #: A JPEG segment holds 65,533 bytes, less its own signature; Pillow splits ICC profiles, not these two.
 _JPEG_LIMITS = {"exif": 65_533, "xmp": 65_504}
 _NAMES = {"icc": "ICC profile", "exif": "EXIF block", "xmp": "XMP packet", "dpi": "resolution"}
@@ -119,7 +122,7 @@ def tiff_exif(file: BinaryIO) -> Image.Exif:
     first = _directory(file, header, None, None)
     exif = Image.Exif()
     for tag, value in first.items():
-        if tag in DESCRIPTIVE:
+        if tag in DESCRIPTIVE and not (isinstance(value, str) and value.startswith(_MACHINE_WRITTEN)):
             exif[tag] = value
     for pointer in (EXIF_IFD, GPS_IFD):
         if isinstance(first.get(pointer), int):

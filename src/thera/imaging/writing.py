@@ -1,8 +1,7 @@
 """Writing image files: whole or not at all, in bands where the format allows it."""
 
 import errno
-import os
-import tempfile
+import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,30 +85,18 @@ def _write_pillow(
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A file to write that becomes `path` when all went well, and otherwise leaves nothing behind."""
+    # Named before it is made: a signal at any moment finds a name to remove.
+    temporary = path.with_name(f".{path.stem[:40]}-{secrets.token_hex(4)}.part")
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.stem[:40]}-", suffix=".part", dir=path.parent)
-    except OSError as error:
-        raise ImageFileError(f"No file can be written in {path.parent}: {_reason(error)}.") from None
-    os.close(handle)
-    try:
-        with open(temporary, "w+b") as file:  # by its name, which tifffile asks for
+        with temporary.open("x+b") as file:
             yield file
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
+        temporary.replace(path)
     except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
         if error.errno is None:
             raise
         raise ImageFileError(f"{path} could not be written: {_reason(error)}.") from error
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _reason(error: OSError) -> str:

@@ -1,0 +1,158 @@
+"""Whatever is wrong gets one sentence, a status that says so, and no file."""
+
+import io
+import shutil
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+from thera.errors import ImageFileError
+from thera.imaging import files, writing
+from thera.imaging.formats import format_named
+from thera.imaging.picture import Layout
+
+
+@pytest.fixture
+def folder(tmp_path, png) -> Path:
+    """A folder with one of every kind of trouble."""
+    (tmp_path / "good.png").write_bytes(png)
+    (tmp_path / "text.png").write_text("hello")
+    (tmp_path / "cut.png").write_bytes(png[: len(png) // 2])
+    (tmp_path / "empty.png").touch()
+    (tmp_path / "sub").mkdir()
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "green", "blue")]
+    frames[0].save(tmp_path / "film.gif", save_all=True, append_images=frames[1:])
+    for name, size in (("bomb.png", (50_000, 50_000)), ("flat.png", (0, 9))):
+        data = bytearray(png)
+        data[16:24] = b"".join(side.to_bytes(4, "big") for side in size)
+        data[29:33] = zlib.crc32(data[12:29]).to_bytes(4, "big")
+        (tmp_path / name).write_bytes(data)
+    samples = np.zeros((9, 9, 3), np.float32)
+    samples[3, 3] = np.nan
+    tifffile.imwrite(tmp_path / "nan.tif", samples, photometric="rgb")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("missing.png -s 2", "does not exist"),
+        ("sub -s 2", "no images"),
+        ("text.png -s 2", "not an image"),
+        ("cut.png -s 2", "damaged or cut short"),
+        ("empty.png -s 2", "empty"),
+        ("flat.png -s 2", "flat.png"),
+        ("bomb.png -s 2", "--max-pixels"),
+        ("film.gif -s 2", "animation of 3 frames"),
+        ("nan.tif -s 2", "NaN"),
+        ("good.png -s 2 -m nonsense", "unknown model 'nonsense'"),
+        ("good.png -s 2 -m good.png", "no model"),
+        ("good.png", "none of them"),
+        ("good.png -s 2 --size 9x9", "scale and size"),
+        ("good.png -s 0", "above 0"),
+        ("good.png -s -3", "above 0"),
+        ("good.png -s nan", "above 0"),
+        ("good.png -s inf", "above 0"),
+        ("good.png -s many", "not a valid float"),
+        ("good.png -s 0.001", "leaves no pixel"),
+        ("good.png -s 1e5", "100,000,000,000 pixels"),
+        ("good.png --size 9999999x9999999", "100,000,000,000 pixels"),
+        ("good.png --size 0x5", "from 1 up"),
+        ("good.png --size 5", "like 1920x1080"),
+        ("good.png --width 0", "from 1 up"),
+        ("good.png out.jpg --size 70000x5", "JPEG holds 65,535 pixels"),
+        ("good.png out.webp --size 5x16384", "WEBP holds 16,383 pixels"),
+        ("good.png out.avif --size 32768x32768", "AVIF cannot hold"),
+        ("good.png out.bmp --size 33000x33000", "BMP cannot hold"),
+        ("good.png nowhere/out.png -s 2", "does not exist"),
+        ("good.png good.png -s 2", "the input itself"),
+        ("good.png good.png -s 2 --overwrite", "the input itself"),
+        ("good.png cut.png -s 2", "--overwrite"),
+        ("good.png out.gif -s 2", "'.gif'"),
+        ("good.png out -s 2", "no ending"),
+        ("good.png -s 2 --format psd", "'psd'"),
+        ("good.png -s 2 --quality 0", "--quality"),
+        ("good.png -s 2 --memory lots", "like 2GiB"),
+        ("good.png -s 2 --memory 1MiB", "needs at least"),
+        ("good.png -s 2 --sharpness 0", "sharpness of 0"),
+        ("good.png -s 2 --filter sinc", "--filter"),
+        ("good.png -s 2 --engine onnx --device cuda", "torch"),
+        ("good.png -s 2 --nonsense", "--nonsense"),
+        (". . -s 2", "folder of its own"),
+        (". good.png -s 2", "folder of its own"),
+        (". nowhere/deep -s 2", "does not exist"),
+    ],
+)
+def test_one_sentence_a_status_and_no_file(thera, folder, monkeypatch, arguments, sentence):
+    monkeypatch.chdir(folder)
+    before = sorted(folder.rglob("*"))
+    result = thera("upscale", *arguments.split())
+    assert result.status in (1, 2)
+    assert result.out == ""
+    (line,) = result.err.splitlines()
+    assert line.startswith("thera: ")
+    assert sentence in line
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_an_unwritable_folder_is_found_before_any_work(thera, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(files.os, "access", lambda path, mode: False)  # permissions do not bind the superuser
+    result = thera("upscale", "good.png", "-s", 2)
+    assert result.status == 1
+    assert "may not be written to" in result.err
+
+
+def test_a_disk_too_small_is_found_before_any_work(thera, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**6, 10**6, 1000))
+    result = thera("upscale", "good.png", "-s", 2)
+    assert result.status == 1
+    assert "make room" in result.err
+
+
+def test_a_disk_that_fills_up_leaves_the_old_output(thera, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    before = sorted(folder.rglob("*"))
+
+    def full(file: io.BufferedIOBase, *rest: object) -> None:
+        file.write(b"some")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files, "encode", full)
+    result = thera("upscale", "good.png", "cut.png", "-s", 2, "--overwrite")
+    assert result.status == 1
+    assert result.err.splitlines()[-1] == "thera: cut.png could not be written: the disk is full."
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_a_bad_file_in_json_is_a_record_with_its_error(thera, folder):
+    import json
+
+    result = thera("upscale", folder / "cut.png", "-s", 2, "--json")
+    assert result.status == 1
+    (record,) = json.loads(result.out)["files"]
+    assert record["status"] == "failed"
+    assert "cut short" in record["error"]
+
+
+def test_limits_are_those_of_the_formats():
+    layout = Layout(65_536, 10, "rgb", False, np.dtype("u1"))
+    with pytest.raises(ImageFileError, match="write PNG or TIFF"):
+        files.check_limits(layout, format_named("jpeg"))
+    files.check_limits(layout, format_named("png"))
+    assert set(writing.QUALITY) == {"jpeg", "webp", "avif"}
+
+
+@pytest.mark.parametrize(
+    "arguments", ["info missing.png", "info text.png", "convert text.png x.onnx", "frobnicate"]
+)
+def test_other_commands_fail_in_one_sentence_too(thera, folder, monkeypatch, arguments):
+    monkeypatch.chdir(folder)
+    result = thera(*arguments.split())
+    assert result.status in (1, 2)
+    assert len(result.err.splitlines()) == 1

@@ -1,0 +1,365 @@
+"""`thera upscale` on the files people really have."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import ExifTags, Image, ImageCms
+
+from thera.imaging.reading import read
+
+ASTRONAUT = Path(__file__).parents[2] / "docs" / "images" / "astronaut.png"
+
+
+@pytest.mark.parametrize("suffix", [".png", ".jpg", ".webp", ".avif", ".tif", ".bmp"])
+def test_every_format_comes_back_as_itself_under_a_name_that_says_the_scale(
+    thera, tmp_path, as_bytes, suffix
+):
+    Image.fromarray(as_bytes).save(tmp_path / f"photo{suffix}", quality=95)
+    result = thera("upscale", tmp_path / f"photo{suffix}", "--scale", "2.5")
+    assert result.status == 0, result.err
+    scaled = read(tmp_path / f"photo_x2.5{suffix}")
+    assert scaled.format == read(tmp_path / f"photo{suffix}").format
+    assert scaled.layout.size == (120, 160)
+    nearest = as_bytes[np.arange(120) * 48 // 120][:, np.arange(160) * 64 // 160]
+    assert np.abs(scaled.samples.astype(int) - nearest).mean() < 12  # the same picture, of 255
+
+
+@pytest.mark.parametrize("form", ["png", "jpeg", "webp", "avif", "tiff", "bmp"])
+def test_format_overrides_the_name_and_quality_changes_the_size(thera, tmp_path, png, form):
+    (tmp_path / "a.png").write_bytes(png)
+    for quality in (30, 95):
+        output = tmp_path / f"{quality}.dat"
+        assert (
+            thera(
+                "upscale", tmp_path / "a.png", output, "-s", 2, "--format", form, "--quality", quality
+            ).status
+            == 0
+        )
+        with Image.open(output) as image:
+            assert image.format.lower() == form
+            assert image.size == (128, 96)
+    smaller = (tmp_path / "30.dat").stat().st_size < (tmp_path / "95.dat").stat().st_size
+    assert smaller == (form in ("jpeg", "webp", "avif"))
+
+
+@pytest.mark.parametrize(
+    ("wish", "size", "name"),
+    [
+        (["--scale", "3.14"], (201, 151), "a_x3.14.png"),
+        (["--size", "100x90"], (100, 90), "a_100x90.png"),
+        (["--width", "100"], (100, 75), "a_w100.png"),
+        (["--height", "60"], (80, 60), "a_h60.png"),
+        (["--fit", "100x60"], (80, 60), "a_fit100x60.png"),
+        (["--scale", "0.3"], (19, 14), "a_x0.3.png"),
+        (["--width", "1"], (1, 1), "a_w1.png"),
+    ],
+)
+def test_every_wish_for_a_size_is_met_exactly(thera, tmp_path, png, wish, size, name):
+    (tmp_path / "a.png").write_bytes(png)
+    result = thera("upscale", tmp_path / "a.png", *wish)
+    assert result.status == 0, result.err
+    assert Image.open(tmp_path / name).size == size
+
+
+def test_a_phone_photograph_keeps_what_it_carries_upright(thera, tmp_path, as_bytes):
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    exif[ExifTags.Base.Make] = "Acme"
+    exif.get_ifd(ExifTags.IFD.Exif).update({0xA002: 64, 0xA003: 48, 0x9003: "2020:02:29 12:00:00"})
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    xmp = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><d tiff:Orientation="6"/></x:xmpmeta>'
+    image = Image.fromarray(as_bytes)
+    image.save(tmp_path / "a.jpg", quality=95, exif=exif, icc_profile=profile, xmp=xmp, dpi=(240, 240))
+    assert thera("upscale", tmp_path / "a.jpg", "-s", 2).status == 0
+    with Image.open(tmp_path / "a_x2.jpg") as scaled:
+        assert scaled.size == (96, 128)
+        after = scaled.getexif()
+        assert after[ExifTags.Base.Orientation] == 1
+        assert after[ExifTags.Base.Make] == "Acme"
+        details = after.get_ifd(ExifTags.IFD.Exif)
+        assert (details[0xA002], details[0xA003], details[0x9003]) == (96, 128, "2020:02:29 12:00:00")
+        assert scaled.info["icc_profile"] == profile
+        assert scaled.info["xmp"] == xmp.replace(b'"6"', b'"1"')
+        assert scaled.info["dpi"] == (240, 240)
+        turned = np.asarray(image.transpose(Image.Transpose.ROTATE_270).resize((96, 128)), int)
+        assert np.abs(np.asarray(scaled, int) - turned).mean() < 15
+    assert thera("upscale", tmp_path / "a.jpg", tmp_path / "bare.jpg", "-s", 2, "--strip").status == 0
+    bare = read(tmp_path / "bare.jpg").metadata
+    assert (bare.icc, bare.exif, bare.xmp) == (None, None, None)
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tif"])
+def test_16_bits_stay_16_bits_and_are_computed_as_such(thera, tmp_path, photo, suffix):
+    samples = np.rint(photo * 0.02 * 65535).astype(np.uint16)  # 1,300 levels that 8 bits would make 5
+    if suffix == ".png":
+        import imagecodecs
+
+        (tmp_path / "a.png").write_bytes(imagecodecs.png_encode(samples))
+    else:
+        tifffile.imwrite(tmp_path / "a.tif", samples, photometric="rgb")
+    assert thera("upscale", tmp_path / f"a{suffix}", "-s", 2).status == 0
+    scaled = read(tmp_path / f"a_x2{suffix}").samples
+    assert scaled.dtype == np.uint16
+    assert len(np.unique(scaled)) > 600
+    result = thera("upscale", tmp_path / f"a{suffix}", tmp_path / "a.jpg", "-s", 2)
+    assert "16-bit samples became 8-bit" in result.err
+
+
+def test_a_float_tiff_comes_back_in_its_own_range(thera, tmp_path, photo):
+    heights = (photo[..., 0] * 3000 - 400).astype(np.float32)
+    tifffile.imwrite(tmp_path / "dem.tif", heights)
+    assert thera("upscale", tmp_path / "dem.tif", "-s", 2).status == 0
+    scaled = read(tmp_path / "dem_x2.tif")
+    assert scaled.layout.dtype == np.float32
+    means = scaled.samples[..., 0].reshape(48, 2, 64, 2).mean(axis=(1, 3))
+    assert np.abs(means - heights).mean() < 60  # of 3,000
+    assert "write TIFF" in thera("upscale", tmp_path / "dem.tif", tmp_path / "a.png", "-s", 2).err
+
+
+def test_grey_stays_grey_and_palettes_and_bits_say_what_they_became(thera, tmp_path, as_bytes):
+    image = Image.fromarray(as_bytes)
+    image.convert("L").save(tmp_path / "grey.png")
+    image.quantize(16).save(tmp_path / "palette.png")
+    image.convert("1").save(tmp_path / "bits.png")
+    modes = {"grey": ("L", ""), "palette": ("RGB", "palette became full colour"), "bits": ("L", "8-bit grey")}
+    for name, (mode, note) in modes.items():
+        result = thera("upscale", tmp_path / f"{name}.png", "-s", 2)
+        assert result.status == 0
+        assert note in result.err
+        assert Image.open(tmp_path / f"{name}_x2.png").mode == mode
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".tif"])
+def test_cmyk_stays_cmyk_with_its_colours(thera, tmp_path, as_bytes, suffix):
+    cmyk = Image.fromarray(as_bytes).convert("CMYK")
+    samples = np.array(cmyk)
+    samples[..., 3] = np.linspace(0, 120, 64).astype(np.uint8)
+    Image.fromarray(samples, "CMYK").save(
+        tmp_path / f"a{suffix}", quality=95, icc_profile=b"profile of a press"
+    )
+    assert thera("upscale", tmp_path / f"a{suffix}", "-s", 2).status == 0
+    scaled = read(tmp_path / f"a_x2{suffix}")
+    assert scaled.colour == "cmyk"
+    assert scaled.metadata.icc == b"profile of a press"
+    means = scaled.samples.reshape(48, 2, 64, 2, 4).mean(axis=(1, 3))
+    assert np.abs(means - samples).mean() < 8
+    assert "holds no CMYK" in thera("upscale", tmp_path / f"a{suffix}", tmp_path / "a.png", "-s", 2).err
+
+
+def test_transparency_has_no_fringe_over_black_or_white(thera, tmp_path):
+    rows, cols = np.mgrid[:64, :64] - 31.5
+    disc = np.clip(22.5 - np.hypot(rows, cols), 0, 1)  # antialiased
+    logo = np.zeros((64, 64, 4), np.uint8)  # black under the transparent part, as most programs leave it
+    logo[disc > 0] = (250, 120, 20, 0)
+    logo[..., 3] = np.rint(disc * 255)
+    Image.fromarray(logo).save(tmp_path / "logo.png")
+    assert thera("upscale", tmp_path / "logo.png", "-s", 4).status == 0
+    scaled = np.asarray(Image.open(tmp_path / "logo_x4.png"), float)
+    colour, alpha = scaled[..., :3], scaled[..., 3:] / 255
+    # Where anything shows, the colour is the disc's: over any background there is neither dark nor light rim.
+    visible = alpha[..., 0] > 0.02
+    assert np.abs(colour[visible] - (250, 120, 20)).max() < 12
+    distance = np.hypot(*(np.mgrid[:256, :256] - 127.5)) / 4
+    assert alpha[distance > 26].max() == 0  # exactly empty, exactly full
+    assert alpha[distance < 18].min() == 1
+    for background in (0, 255):
+        over = colour * alpha + background * (1 - alpha)
+        low, high = np.minimum((250, 120, 20), background), np.maximum((250, 120, 20), background)
+        assert (over > low - 12).all()
+        assert (over < high + 12).all()
+    result = thera("upscale", tmp_path / "logo.png", tmp_path / "logo.jpg", "-s", 1)
+    assert "put on white" in result.err
+    assert np.asarray(Image.open(tmp_path / "logo.jpg"))[0, 0].min() > 245
+
+
+def test_alpha_as_data_keeps_the_colours_it_would_hide(thera, tmp_path, as_bytes):
+    texture = np.concatenate([as_bytes, np.zeros((48, 64, 1), np.uint8)], axis=2)
+    texture[:24, :, 3] = 200
+    Image.fromarray(texture).save(tmp_path / "t.png")
+    assert thera("upscale", tmp_path / "t.png", "-s", 2, "--alpha", "data").status == 0
+    scaled = np.asarray(Image.open(tmp_path / "t_x2.png"), float)
+    means = scaled.reshape(48, 2, 64, 2, 4).mean(axis=(1, 3))
+    assert np.abs(means[30:, :, :3] - as_bytes[30:]).mean() < 8
+
+
+def test_opaque_alpha_costs_nothing_and_stays(thera, tmp_path, as_bytes):
+    Image.fromarray(as_bytes).convert("RGBA").save(tmp_path / "a.png")
+    Image.fromarray(as_bytes).save(tmp_path / "b.png")
+    for name in "ab":
+        assert thera("upscale", tmp_path / f"{name}.png", "-s", 2).status == 0
+    rgba, rgb = (np.asarray(Image.open(tmp_path / f"{name}_x2.png")) for name in "ab")
+    np.testing.assert_array_equal(rgba[..., :3], rgb)
+    assert (rgba[..., 3] == 255).all()
+
+
+def test_filters_sharpness_and_ensemble_change_the_result_as_they_should(thera, tmp_path, png):
+    (tmp_path / "a.png").write_bytes(png)
+    options = {
+        "plain": [],
+        "soft": ["--sharpness", "0.4"],
+        "box": ["--filter", "box"],
+        "none": ["--filter", "none"],
+        "turned": ["--ensemble"],
+    }
+    images = {}
+    for name, extra in options.items():
+        assert thera("upscale", tmp_path / "a.png", tmp_path / f"{name}.png", "-s", 3, *extra).status == 0
+        images[name] = np.asarray(Image.open(tmp_path / f"{name}.png"), float)
+    energy = {name: np.abs(np.diff(image, axis=1)).mean() for name, image in images.items()}
+    assert energy["soft"] < energy["plain"] <= energy["none"]
+    assert len({image.tobytes() for image in images.values()}) == len(images)
+    assert np.abs(images["turned"] - images["plain"]).mean() < 5
+
+
+def test_a_folder_is_done_file_by_file_and_a_second_run_goes_on(thera, tmp_path, png, as_bytes):
+    folder = tmp_path / "textures"
+    (folder / "deep" / "er").mkdir(parents=True)
+    (folder / "a.png").write_bytes(png)
+    (folder / "deep" / "er" / "b.png").write_bytes(png)
+    (folder / "bad.png").write_bytes(png[:300])
+    (folder / "notes.txt").write_text("not an image, and not named like one")
+    Image.fromarray(as_bytes).save(folder / "c.jpg")
+    Image.fromarray(as_bytes).quantize(8).save(folder / "c.gif")
+
+    result = thera("upscale", folder, "-s", 2, "-r", "--json")
+    assert result.status == 1
+    assert result.err.count("bad.png") == 1
+    summary = json.loads(result.out)
+    assert (summary["done"], summary["failed"], summary["skipped"]) == (4, 1, 0)
+    made = sorted(str(p.relative_to(tmp_path)) for p in (tmp_path / "textures_x2").rglob("*") if p.is_file())
+    assert made == [
+        "textures_x2/a.png",
+        "textures_x2/c.gif.png",
+        "textures_x2/c.jpg.jpg",
+        "textures_x2/deep/er/b.png",
+    ]
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "textures_x2").rglob("*.png")}
+    (tmp_path / "textures_x2" / "a.png").unlink()
+    (folder / "bad.png").write_bytes(png)
+    again = thera("upscale", folder, "-s", 2, "-r", "--json")
+    assert again.status == 0
+    summary = json.loads(again.out)
+    assert (summary["done"], summary["skipped"]) == (2, 3)
+    kept = tmp_path / "textures_x2" / "deep" / "er" / "b.png"
+    assert kept.stat().st_mtime_ns == before[kept]
+    assert json.loads(thera("upscale", folder, "-s", 2, "--json", "--overwrite").out)["done"] == 4
+
+
+def test_the_plan_is_one_line_quiet_is_silent_and_json_is_whole(thera, tmp_path, png):
+    (tmp_path / "a.png").write_bytes(png)
+    loud = thera("upscale", tmp_path / "a.png", "-s", 2)
+    assert loud.out == ""
+    (line,) = loud.err.splitlines()
+    for part in ("64×48", "128×96", "edsr-", "onnx", "1 tile", "MiB"):
+        assert part in line
+    assert thera("upscale", tmp_path / "a.png", "-s", 2, "--overwrite", "--quiet") == (0, "", "")
+    result = thera("upscale", tmp_path / "a.png", "-s", 2, "--overwrite", "-q", "--json")
+    (record,) = json.loads(result.out)["files"]
+    assert record["status"] == "done"
+    assert (record["from"], record["to"]) == ([64, 48], [128, 96])
+    assert record["memory"] > 0
+    assert record["tiles"] == 1
+
+
+def test_little_memory_means_tiles_and_the_same_picture(thera, tmp_path):
+    big = np.random.default_rng(0).integers(0, 65536, (20, 16, 3), np.uint16)
+    image = np.kron(big, np.ones((9, 9, 1), np.uint16))
+    tifffile.imwrite(tmp_path / "a.tif", image, photometric="rgb")
+    for memory, name in (("2GiB", "whole"), ("330MiB", "tiled")):
+        output = tmp_path / f"{name}.tif"
+        result = thera("upscale", tmp_path / "a.tif", output, "-s", 1.7, "--memory", memory, "--json", "-q")
+        assert result.status == 0, result.err
+        assert (json.loads(result.out)["files"][0]["tiles"] > 1) == (name == "tiled")
+    whole, tiled = (read(tmp_path / f"{name}.tif").samples.astype(int) for name in ("whole", "tiled"))
+    assert np.abs(whole - tiled).max() <= 1  # of 65,535: rounding of float32
+
+
+def test_a_photograph_does_not_shift_against_a_bicubic_resize(thera, tmp_path):
+    image = Image.open(ASTRONAUT).crop((60, 20, 156, 116))
+    image.save(tmp_path / "a.png")
+    for scale in (2, 2.5, 4):
+        assert thera("upscale", tmp_path / "a.png", "-s", scale).status == 0
+        ours = Image.open(tmp_path / f"a_x{scale:g}.png")
+        bicubic = image.resize(ours.size, Image.Resampling.BICUBIC)
+        for axis in (0, 1):
+            shift = registration(np.asarray(bicubic, float), np.asarray(ours, float), axis)
+            assert abs(shift) < 0.05, (scale, axis, shift)  # of an output pixel
+
+
+def registration(a: np.ndarray, b: np.ndarray, axis: int) -> float:
+    """The shift d that best explains b = a - d·a' along an axis, away from the borders."""
+    a, b = a.mean(axis=2), b.mean(axis=2)
+    inside = (slice(8, -8), slice(8, -8))
+    slope = np.gradient(a, axis=axis)[inside]
+    return float(-np.sum((b - a)[inside] * slope) / np.sum(slope**2))
+
+
+def start(*arguments: object) -> subprocess.Popen:
+    command = [sys.executable, "-m", "thera", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_leaves_nothing_behind(tmp_path, number, status):
+    Image.effect_noise((1000, 1000), 60).convert("RGB").save(tmp_path / "a.png")
+    program = start("upscale", tmp_path / "a.png", "-s", 4)
+    for _ in range(200):  # until it has begun to write
+        if any(path.suffix == ".part" for path in tmp_path.iterdir()):
+            break
+        time.sleep(0.05)
+    assert len(list(tmp_path.iterdir())) == 2
+    program.send_signal(number)
+    _, err = program.communicate(timeout=60)
+    assert program.returncode in (status, -number)  # a shell shows the same for both
+    assert "Traceback" not in err
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
+
+
+def test_a_large_output_goes_to_disk_as_it_comes(tmp_path):
+    samples = np.random.default_rng(0).integers(0, 65536, (48, 48, 3), np.uint16)
+    tifffile.imwrite(tmp_path / "a.tif", samples, photometric="rgb")
+    peaks = []
+    for side in (100, 5000):
+        program = start("upscale", tmp_path / "a.tif", tmp_path / f"{side}.tif", "--size", f"{side}x{side}")
+        _, status, usage = os.wait4(program.pid, 0)
+        program.communicate()
+        assert status == 0
+        peaks.append(usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+    with tifffile.TiffFile(tmp_path / "5000.tif") as file:
+        assert file.pages.first.shape == (5000, 5000, 3)
+    assert peaks[1] - peaks[0] < 110 << 20  # the output has 143 MiB; rendering works in about 90
+
+
+def test_heic_comes_back_as_png(thera, tmp_path, as_bytes):
+    pillow_heif = pytest.importorskip("pillow_heif")
+    pillow_heif.from_bytes("RGB", (64, 48), as_bytes.tobytes()).save(tmp_path / "a.heic", quality=95)
+    result = thera("upscale", tmp_path / "a.heic", "-s", 2)
+    assert result.status == 0, result.err
+    assert Image.open(tmp_path / "a_x2.png").size == (128, 96)
+
+
+def test_output_may_be_a_folder(thera, tmp_path, png):
+    (tmp_path / "a.png").write_bytes(png)
+    (tmp_path / "out").mkdir()
+    assert thera("upscale", tmp_path / "a.png", tmp_path / "out", "-s", 2).status == 0
+    assert (tmp_path / "out" / "a_x2.png").is_file()
+
+
+def test_relative_names_work_from_anywhere(thera, tmp_path, png, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.png").write_bytes(png)
+    assert thera("upscale", "a.png", "b.png", "-s", 2).status == 0
+    Path("folder").mkdir()
+    Path("folder/c.png").write_bytes(png)
+    assert thera("upscale", "folder", "-s", 2).status == 0
+    assert Path("folder_x2/c.png").is_file()
+    assert thera("upscale", ".", "out", "-s", 2, "-r").status == 0
+    assert sorted(p.name for p in Path("out").iterdir()) == ["a.png", "b.png", "folder", "folder_x2"]
