@@ -294,6 +294,16 @@ def test_a_photograph_does_not_shift_against_a_bicubic_resize(thera, tmp_path):
             assert abs(shift) < 0.05, (scale, axis, shift)  # of an output pixel
 
 
+def test_a_photograph_is_scaled_down_without_aliasing(thera, tmp_path):
+    image = Image.open(ASTRONAUT).crop((60, 20, 188, 148))
+    image.save(tmp_path / "a.png")
+    assert thera("upscale", tmp_path / "a.png", "-s", 0.25).status == 0
+    ours = np.asarray(Image.open(tmp_path / "a_x0.25.png"), float)
+    averaged = np.asarray(image.resize((32, 32), Image.Resampling.BICUBIC), float)  # Pillow's is antialiased
+    skipped = np.asarray(image, float)[2::4, 2::4]
+    assert np.abs(ours - averaged).mean() < 0.4 * np.abs(skipped - averaged).mean()
+
+
 def registration(a: np.ndarray, b: np.ndarray, axis: int) -> float:
     """The shift d that best explains b = a - d·a' along an axis, away from the borders."""
     a, b = a.mean(axis=2), b.mean(axis=2)

@@ -1,0 +1,81 @@
+"""The program around the commands: help, versions, models, start-up."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import thera as package
+from thera.cli.main import COMMANDS
+
+
+def test_version_and_help_teach(thera):
+    assert thera("--version").out == f"thera {package.__version__}\n"
+    assert "thera upscale photo.jpg --scale 4" in thera("--help").out
+    text = thera("upscale", "--help").out
+    for option in ("--scale", "--size", "--fit", "--memory", "--ensemble", "--strip", "--json"):
+        assert option in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(thera, command):
+    result = thera(command, "--help")
+    assert result.status == 0
+    assert result.out.startswith(f"Usage: thera {command}")
+
+
+def test_models_lists_what_ships(thera):
+    records = json.loads(thera("models", "--json").out)
+    assert sum(record["default"] for record in records) == 1
+    for record in records:
+        assert record["name"] in thera("models").out
+        info = json.loads(thera("info", record["name"], "--json").out)
+        assert info["parameters"] == record["parameters"]
+
+
+def test_info_tells_of_images(thera, tmp_path, png):
+    (tmp_path / "a.png").write_bytes(png)
+    facts = json.loads(thera("info", tmp_path / "a.png", "--json").out)
+    assert (facts["size"], facts["colour"], facts["depth"]) == ("64×48", "RGB", "8-bit")
+    assert "64×48" in thera("info", tmp_path / "a.png").out
+
+
+def test_a_converted_model_gives_the_same_picture_and_is_not_replaced_unasked(thera, tmp_path, png):
+    pytest.importorskip("torch")
+    (tmp_path / "a.png").write_bytes(png)
+    name = json.loads(thera("models", "--json").out)[0]["name"]
+    copy = tmp_path / "copy.safetensors"
+    assert thera("convert", name, copy).status == 0
+    assert "--overwrite" in thera("convert", name, copy).err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "copy.safetensors"]
+    for model, output in ((name, "onnx.tif"), (copy, "torch.tif")):
+        result = thera("upscale", tmp_path / "a.png", tmp_path / output, "-s", 2, "-m", model)
+        assert result.status == 0, result.err
+    from thera.imaging.reading import read
+
+    ours, theirs = (read(tmp_path / name).samples.astype(int) for name in ("onnx.tif", "torch.tif"))
+    assert abs(ours - theirs).max() <= 1
+
+
+def test_starting_imports_nothing_heavy():
+    heavy = ("numpy", "PIL", "onnxruntime", "torch")
+    code = f"import sys, thera.cli.main; print(*(set({heavy}) & set(sys.modules)))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == ""
+
+
+def test_scaling_imports_no_torch(tmp_path, png):
+    (tmp_path / "a.png").write_bytes(png)
+    code = (
+        "import sys; from thera.cli.main import main\n"
+        "try: main(['upscale', sys.argv[1], '-s', '2', '-q'])\n"
+        "finally: assert not {'torch', 'tifffile', 'matplotlib'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "a.png")], check=True)
+
+
+def test_every_public_name_is_there():
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    with pytest.raises(AttributeError):
+        package.nonsense  # noqa: B018

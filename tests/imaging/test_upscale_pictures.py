@@ -1,0 +1,165 @@
+"""`thera.upscale` and what lies beneath it: planes, alpha, depth."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import thera
+from thera.errors import InvalidInput
+from thera.imaging.alpha import AlphaLimits, fill_hidden
+from thera.imaging.planes import planes_of
+from thera.imaging.sizing import Wish, human_bytes, parse_bytes
+
+
+@pytest.mark.parametrize("shape", [(9, 7), (9, 7, 1), (9, 7, 2), (9, 7, 3), (9, 7, 4)], ids=str)
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32, np.float64, np.int16])
+def test_arrays_come_back_as_they_came(model, shape, dtype):
+    values = np.random.default_rng(0).random(shape)
+    image = (values if np.dtype(dtype).kind == "f" else values * np.iinfo(dtype).max).astype(dtype)
+    scaled = thera.upscale(image, 2.5, model=model)
+    assert scaled.dtype == dtype
+    assert scaled.shape == (22, 18, *shape[2:])
+    assert thera.upscale(image, size=(5, 30), model=model).shape == (5, 30, *shape[2:])
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA", "CMYK", "I;16", "F"])
+def test_pillow_images_keep_their_mode_and_what_they_carry(model, mode):
+    image = Image.effect_noise((8, 6), 50)
+    image = Image.fromarray(np.asarray(image, np.uint16) * 200) if mode == "I;16" else image.convert(mode)
+    image.info["icc_profile"] = b"profile"
+    scaled = thera.upscale(image, 2, model=model)
+    assert (scaled.mode, scaled.size) == (mode, (16, 12))
+    assert scaled.info["icc_profile"] == b"profile"
+
+
+def test_palettes_become_colours_and_pillow_images_are_turned_upright(model):
+    palette = Image.effect_noise((8, 6), 50).convert("P")
+    assert thera.upscale(palette, 2, model=model).mode == "RGB"
+    turned = Image.effect_noise((8, 6), 50)
+    turned.getexif()[274] = 6
+    scaled = thera.upscale(turned, 2, model=model)
+    assert scaled.size == (12, 16)
+    assert scaled.getexif()[274] == 1
+
+
+@pytest.mark.parametrize("shape", [(9, 7), (3, 9, 7), (1, 9, 7), (2, 3, 9, 7)], ids=str)
+def test_tensors_come_back_as_they_came(model, shape):
+    torch = pytest.importorskip("torch")
+    image = torch.rand(shape)
+    scaled = thera.upscale(image, 2, model=model)
+    assert scaled.dtype == image.dtype
+    assert tuple(scaled.shape) == (*shape[:-2], 18, 14)
+    flat, flat_scaled = image.reshape(-1, 9, 7), scaled.reshape(-1, 18, 14)
+    if shape[0] == 3:
+        array = flat.permute(1, 2, 0).numpy()
+        expected = thera.upscale(array, 2, model=model)
+        np.testing.assert_array_equal(flat_scaled.permute(1, 2, 0).numpy(), expected)
+
+
+def test_integers_are_the_floats_rounded(model):
+    image = np.random.default_rng(1).integers(0, 256, (12, 10, 3), np.uint8)
+    exact = model.upscale(image.astype(np.float32) / 255, scale=3)
+    np.testing.assert_array_equal(thera.upscale(image, 3, model=model), np.rint(np.clip(exact, 0, 1) * 255))
+
+
+def test_grey_is_what_three_equal_channels_would_be(model):
+    grey = np.random.default_rng(2).random((12, 10), np.float32)
+    colours = model.upscale(np.repeat(grey[..., None], 3, axis=2), scale=2)
+    np.testing.assert_allclose(thera.upscale(grey, 2, model=model), colours.mean(axis=2), atol=1e-6)
+
+
+def test_values_outside_zero_to_one_are_scaled_in_their_own_range(model):
+    unit = np.random.default_rng(3).random((12, 10, 3), np.float32)
+    unit.flat[:2] = 0, 1
+    wide = unit * 5000 - 300
+    scaled = thera.upscale(wide, 2, model=model)
+    np.testing.assert_allclose((scaled + 300) / 5000, thera.upscale(unit, 2, model=model), atol=1e-5)
+
+
+def test_inks_are_scaled_as_the_light_they_leave(make_picture, model):
+    picture = make_picture("cmyk")
+    colours, black = planes_of(picture, (74, 106))
+    np.testing.assert_allclose(colours.cells(0, 0, 3, 4), 1 - picture.samples[:3, :4, :3] / 255.0, atol=1e-6)
+    np.testing.assert_allclose(
+        black.cells(2, 2, 4, 4)[..., 1], 1 - picture.samples[2:4, 2:4, 3] / 255.0, atol=1e-6
+    )
+
+
+def test_hidden_colours_continue_the_visible_ones_and_visible_ones_stay():
+    rng = np.random.default_rng(4)
+    image = rng.integers(0, 256, (70, 301, 4), np.uint8)
+    image[..., 3] = rng.random((70, 301)) < 0.01
+    filled = fill_hidden(image)
+    seen = image[..., 3] > 0
+    np.testing.assert_array_equal(filled[seen], image[seen])
+    np.testing.assert_array_equal(filled[..., 3], image[..., 3])
+    assert filled[..., :3].min() >= image[seen][:, :3].min()
+    assert filled[..., :3].max() <= image[seen][:, :3].max()
+    one_colour = np.zeros((40, 50, 4), np.uint16)
+    one_colour[20, 30] = (1000, 2000, 60000, 1)
+    assert (fill_hidden(one_colour)[..., :3] == (1000, 2000, 60000)).all()
+
+
+def test_nothing_hidden_or_nothing_visible_needs_no_filling():
+    for alpha in (0, 7):
+        image = np.full((4, 4, 2), alpha, np.uint8)
+        assert fill_hidden(image) is image
+
+
+def test_alpha_may_take_the_values_around_it_and_no_others():
+    alpha = np.zeros((9, 9), np.uint8)
+    alpha[4, 4] = 200
+    limits = AlphaLimits(alpha, (18, 18))
+    low, high = limits.at(np.arange(9), np.arange(9))
+    assert low.max() == 0
+    np.testing.assert_array_equal(high > 0, np.pad(np.ones((3, 3), bool), 3))
+    _, coarse = AlphaLimits(alpha, (3, 3)).at(np.arange(9), np.arange(9))
+    assert (coarse > 0).sum() == 49  # three input pixels to an output pixel, and one more
+
+
+@pytest.mark.parametrize(
+    ("image", "reason"),
+    [
+        ([[1, 2]], "type list"),
+        (np.zeros((3, 4, 4, 3)), r"shape \(3, 4, 4, 3\)"),
+        (np.zeros((4, 4, 5)), "channels come last"),
+        (np.zeros((0, 4)), "shape"),
+        (np.full((4, 4), np.nan), "NaN"),
+        (np.zeros((4, 4), bool), "bool"),
+        (np.zeros((4, 4), complex), "complex"),
+    ],
+)
+def test_what_is_no_image_is_refused_in_a_sentence(model, image, reason):
+    with pytest.raises(InvalidInput, match=reason):
+        thera.upscale(image, 2, model=model)
+
+
+def test_a_result_that_fits_in_no_memory_is_refused(model):
+    with pytest.raises(InvalidInput, match="writes such images to disk"):
+        thera.upscale(np.zeros((100, 100, 3)), 3000, model=model)
+
+
+@pytest.mark.parametrize(
+    ("wish", "source", "size"),
+    [
+        (Wish(scale=2.5), (3, 5), (8, 12)),
+        (Wish(width=1000), (600, 800), (750, 1000)),
+        (Wish(height=1), (600, 8000), (1, 13)),
+        (Wish(width=1), (10, 1000), (1, 1)),
+        (Wish(fit=(1080, 1920)), (600, 800), (1080, 1440)),
+        (Wish(fit=(100, 100)), (600, 800), (75, 100)),
+        (Wish(size=(7, 9)), (600, 800), (7, 9)),
+    ],
+)
+def test_sizes_are_what_was_asked_for(wish, source, size):
+    assert wish.for_image(source) == size
+
+
+def test_amounts_of_memory_are_read_as_people_write_them():
+    assert parse_bytes("1.5 GiB") == parse_bytes("1.5g") == 3 << 29
+    assert parse_bytes("500MB") == 500_000_000
+    assert parse_bytes("4096") == 4096
+    for nonsense in ("", "GiB", "-1GiB", "nan", "1 parsec"):
+        with pytest.raises(InvalidInput):
+            parse_bytes(nonsense)
+    assert human_bytes(3 << 40) == "3 TiB"
