@@ -13,11 +13,12 @@ from thera.networks.spec import KAPPA, Spec
 
 @dataclass(frozen=True)
 class Data:
-    """Scale r ~ U(scales) per sample; a (patch·r)² crop becomes a patch² input by antialiased bicubic."""
+    """One scale r per sample; a (patch·r)² crop becomes a patch² input by antialiased bicubic."""
 
     patch: int = 48
     batch: int = 64
     scales: tuple[float, float] = (1.2, 4.0)
+    spread: str = "uniform"  # of r between the two, or "log": as many from ×1.5 to ×3 as from ×3 to ×6
     targets: int = 1  # supervised pixels per input pixel, one drawn in each cell; the paper draws patch²
     resized: tuple[float, ...] = ()  # further copies of every image at these sizes
 
@@ -64,6 +65,7 @@ class Config:
         _check(1 <= low <= high, "data.scales", self.data.scales, "two numbers from 1 up, the smaller first")
         _check(self.data.patch >= 1, "data.patch", self.data.patch, "at least 1")
         _check(self.data.batch >= 1, "data.batch", self.data.batch, "at least 1")
+        _check(self.data.spread in ("uniform", "log"), "data.spread", self.data.spread, "'uniform' or 'log'")
         _check(self.data.targets >= 1, "data.targets", self.data.targets, "at least 1")
         _check(
             all(0 < s <= 1 for s in self.data.resized), "data.resized", self.data.resized, "sizes in (0, 1]"

@@ -117,7 +117,8 @@ class Sampler:
         P = self.config.patch
         low, high = self.crops
         which = torch.searchsorted(self.share, u["image"]).clamp_(max=len(self.share) - 1)
-        n = low + (u["size"] * (high - low + 1)).long()  # crop size; the scale is n / P
+        ratio = u["size"] if self.config.spread == "uniform" else log_spread(u["size"], low, high + 1)
+        n = low + (ratio * (high - low + 1)).long().clamp_(max=high - low)  # crop size; the scale is n / P
         crop = self._crop(which, n, u["corner"], u["turn"])
         weights = bicubic_weights(n, P, high)  # N×P×high
         rows = torch.bmm(weights, crop.reshape(len(n), high, high * 3)).view(-1, P, high, 3)
@@ -142,6 +143,11 @@ class Sampler:
         x = left[:, None, None] + torch.where(transposed, u[:, :, None], v[:, None, :])
         index = self.first[which][:, None, None] + y * size[:, 1, None, None] + x
         return self.pixels[index].float()
+
+
+def log_spread(u: Tensor, low: float, high: float) -> Tensor:
+    """Where in [0, 1) of the way from low to high a number lies whose logarithm is uniform."""
+    return (low * (high / low) ** u - low) / (high - low)
 
 
 def bicubic_weights(n: Tensor, outputs: int, width: int) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -78,7 +79,7 @@ class Run:
         rate = self.schedule(self.done)
         for tensor, factor in zip(self.rates, self.factors, strict=True):
             tensor.fill_(rate * factor)
-        if self.device.type != "cuda":
+        if self.device.type != "cuda" or self.world > 1:
             self._step()
         elif self.graph is None and self.done >= 3:  # after a few plain steps that allocate and compile
             self.graph = torch.cuda.CUDAGraph()
@@ -113,10 +114,6 @@ class Run:
         self.loss += l1
         with torch.no_grad():
             torch._foreach_lerp_(list(self.average.parameters()), list(self.network.parameters()), 1 - o.ema)
-
-    def follow(self) -> None:
-        """Start the average at the network itself: called once, before the first step."""
-        self.average.load_state_dict(self.network.state_dict())
 
     def report(self) -> float:
         """The mean L1 since the last report, in image units. Not a number means the run is lost."""
@@ -195,11 +192,12 @@ def train(
 ) -> bool:
     """Run to the end of the schedule, or until the clock reads `until`. Returns whether it ended.
 
-    Writes `log.jsonl` as it goes and `state.safetensors` every `save_every` seconds.
+    Writes `log.jsonl` as it goes and `state.safetensors` every `save_every` seconds; of several processes
+    the first does.
     """
     folder.mkdir(parents=True, exist_ok=True)
     began, first, saved = time.monotonic(), run.done, time.monotonic()
-    with (folder / LOG).open("a") as log:
+    with (folder / LOG if run.rank == 0 else Path(os.devnull)).open("a") as log:
         while run.done < run.total and time.monotonic() < until:
             for _ in range(min(every, run.total - run.done)):
                 run.step()
@@ -208,13 +206,15 @@ def train(
             entry["patches_per_second"] = round((run.done - first) * run.config.data.batch / seconds, 1)
             entry["kappa"] = run.network.kappa.item()
             entry["rate"] = run.schedule(run.done)
-            if time.monotonic() - saved > save_every or run.done >= run.total:
+            if run.rank == 0 and (time.monotonic() - saved > save_every or run.done >= run.total):
                 checkpoint.save(folder / STATE, *run.state())
                 saved = time.monotonic()
                 if validate is not None:
                     entry |= validate(run.average)
             log.write(json.dumps(entry) + "\n")
             log.flush()
-            show(entry)
-    checkpoint.save(folder / STATE, *run.state())
+            if run.rank == 0:
+                show(entry)
+    if run.rank == 0:
+        checkpoint.save(folder / STATE, *run.state())
     return run.done >= run.total

@@ -75,7 +75,8 @@ def start(
             "kappa": run.average.kappa.item(),
         }
     }
-    save_safetensors(run.average, folder / loop.WEIGHTS, "f32", about)
+    if run.rank == 0:
+        save_safetensors(run.average, folder / loop.WEIGHTS, "f32", about)
     say(f"the model is {folder / loop.WEIGHTS}")
     return run.average
 
@@ -130,7 +131,8 @@ def progress_line(entry: dict[str, Any]) -> str:
     scores = " ".join(f"{k} {v:.2f}" for k, v in entry.items() if "×" in k)
     return (
         f"{100 * entry['step'] / entry['of']:5.1f} %  step {entry['step']}  "
-        f"{entry['patches_per_second']:,.0f} patches/s  L1 {entry['l1']:.5f}  κ {entry['kappa']:.4f}  {scores}"
+        f"{entry['patches_per_second']:,.0f} patches/s  "
+        f"L1 {entry['l1']:.5f}  κ {entry['kappa']:.4f}  {scores}"
     ).rstrip()
 
 

@@ -1,0 +1,215 @@
+"""Runs are exact: one seed, one result; an interruption changes nothing; processes share a batch."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from thera.errors import InvalidInput, ModelError
+from thera.models.weights import load_safetensors
+from thera.networks import Spec, Thera
+from thera.training import checkpoint, loop
+from thera.training.config import Config
+from thera.training.data import Sampler, read_images
+from thera.training.run import prepare, read_log, start
+
+
+def run_for(config, photos):
+    torch.manual_seed(config.seed)
+    network = prepare(config)
+    sampler = Sampler(read_images([photos], 48), config.data)
+    return loop.Run(config, sampler, network, config.optimiser.steps)
+
+
+def weights(run):
+    return {k: v.clone() for k, v in run.network.state_dict().items()}
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(small, photos, tmp_path):
+    runs = [run_for(small(seed=s), photos) for s in (1, 1, 2)]
+    for i, run in enumerate(runs):
+        torch.manual_seed(run.config.seed)
+        loop.train(run, tmp_path / str(i))
+    a, b, c = map(weights, runs)
+    assert all(torch.equal(a[k], b[k]) for k in a)
+    assert not all(torch.equal(a[k], c[k]) for k in a)
+
+
+def test_a_run_that_was_interrupted_ends_with_the_same_weights(small, photos, tmp_path):
+    config = small(network={"variant": "air"})
+    whole, first = run_for(config, photos), run_for(config, photos)
+    torch.manual_seed(5)
+    loop.train(whole, tmp_path / "whole", every=1)
+    torch.manual_seed(5)
+    for _ in range(3):
+        first.step()
+    checkpoint.save(tmp_path / "half.safetensors", *first.state())
+    torch.manual_seed(99)  # whatever happened in between
+    second = run_for(config, photos)
+    second.restore(*checkpoint.load(tmp_path / "half.safetensors"))
+    loop.train(second, tmp_path / "second", every=1)
+    one, other = whole.state()[0], second.state()[0]
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[k], other[k]) for k in one)
+    assert [e["l1"] for e in read_log(tmp_path / "whole")][3:] == [
+        e["l1"] for e in read_log(tmp_path / "second")
+    ]
+
+
+def test_a_short_run_learns(small, photos, tmp_path):
+    """From the nearest pixel, which is where a field starts, to well below it."""
+    config = small(data={"patch": 16, "targets": 4}, optimiser={"steps": 60, "rate": 1e-3})
+    run = run_for(config, photos)
+    torch.manual_seed(0)
+    loop.train(run, tmp_path, every=20)
+    losses = [entry["l1"] for entry in read_log(tmp_path)]
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_the_last_checkpoint(small, photos, tmp_path):
+    run = run_for(small(optimiser={"steps": 4}), photos)
+    for _ in range(2):
+        run.step()
+    checkpoint.save(tmp_path / loop.STATE, *run.state())
+    good = (tmp_path / loop.STATE).read_bytes()
+    with torch.no_grad():
+        run.network.head.bias.fill_(float("nan"))
+    with pytest.raises(loop.DivergedError, match="nan at step 4"):
+        loop.train(run, tmp_path, every=2)
+    assert (tmp_path / loop.STATE).read_bytes() == good
+
+
+def test_a_time_budget_ends_the_schedule_and_writes_a_model(small, photos, tmp_path, monkeypatch):
+    monkeypatch.setattr("thera.training.run.RATE_STEPS", 3)
+    config = small(data={"batch": 1}, optimiser={"steps": 0})
+    said = []
+    network = start(config, [photos], tmp_path, minutes=0.2, show=lambda _: None, say=said.append)
+    log = read_log(tmp_path)
+    assert log[-1]["step"] == log[-1]["of"] > 8 and log[-1]["rate"] == 0
+    loaded, about = load_safetensors(tmp_path / loop.WEIGHTS)
+    assert about["training"]["patches"] == log[-1]["step"] * config.data.batch
+    assert torch.equal(loaded.head.weight, network.head.weight)
+
+
+def test_a_paused_run_goes_on(small, photos, tmp_path):
+    config = small(optimiser={"steps": 4})
+    assert start(config, [photos], tmp_path, pause=0, show=lambda _: None, say=lambda _: None) is None
+    assert start(config, [photos], tmp_path, show=lambda _: None, say=lambda _: None) is not None
+
+
+def test_the_average_follows_the_network_from_its_start(small, photos):
+    run = run_for(small(optimiser={"ema": 0.5}), photos)
+    before = run.network.head.weight.clone()
+    run.step()
+    torch.testing.assert_close(run.average.head.weight, 0.5 * before + 0.5 * run.network.head.weight)
+
+
+def test_a_start_gives_every_weight_that_fits(small, photos, tmp_path):
+    torch.manual_seed(7)
+    from thera.models.weights import save_safetensors
+
+    source = Thera(Spec("edsr", "air"))
+    save_safetensors(source, tmp_path / "air.safetensors")
+    network = prepare(small(network={"variant": "plus"}, start=str(tmp_path / "air.safetensors")))
+    assert torch.equal(network.backbone.tail.weight, source.backbone.tail.weight)
+    assert network.components.shape == (2, 512)
+
+
+def test_fixed_kappa_stays_and_trainable_kappa_moves(small, photos):
+    for rate, moves in ((0.0, False), (0.1, True)):
+        run = run_for(small(optimiser={"kappa_rate": rate, "kappa": 0.05}), photos)
+        for _ in range(2):
+            run.step()
+        assert (run.network.kappa.item() != pytest.approx(0.05, abs=1e-9)) is moves
+
+
+@pytest.mark.parametrize("network", [{"activation": "relu"}, {"predicted_components": True}])
+def test_ablations_train(network, small, photos, tmp_path):
+    run = run_for(small(network={"components": 8, **network}), photos)
+    loop.train(run, tmp_path)
+    assert np.isfinite(read_log(tmp_path)[-1]["l1"])
+
+
+def test_a_checkpoint_of_another_network_is_refused(small, photos, tmp_path):
+    run = run_for(small(), photos)
+    checkpoint.save(tmp_path / loop.STATE, *run.state())
+    with pytest.raises(ModelError, match="another network"):
+        start(small(network={"components": 16}), [photos], tmp_path, say=lambda _: None)
+    (tmp_path / loop.STATE).write_bytes(b"nonsense")
+    with pytest.raises(ModelError, match="cannot read the checkpoint"):
+        start(small(), [photos], tmp_path, say=lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"datas": {}}, "unknown key 'datas'"),
+        ({"data": {"batchsize": 3}}, r"unknown key 'batchsize' in \[data\]"),
+        ({"data": {"scales": [4, 2]}}, "data.scales"),
+        ({"data": {"spread": "square"}}, "data.spread"),
+        ({"optimiser": {"rate": -1}}, "optimiser.rate"),
+        ({"network": {"variant": "ultra"}}, "unknown variant 'ultra'"),
+        ({"data": 3}, r"\[data\] must be a table"),
+    ],
+)
+def test_a_configuration_with_a_mistake_says_which(values, message):
+    with pytest.raises((InvalidInput, ModelError), match=message):
+        Config.parse(values)
+
+
+def test_without_a_length_a_run_does_not_begin(small, photos, tmp_path):
+    with pytest.raises(InvalidInput, match="how long"):
+        start(small(optimiser={"steps": 0}), [photos], tmp_path)
+
+
+PROCESS = """
+import json, sys, torch, torch.distributed as dist
+torch.set_num_threads(1)
+from thera.training import loop
+from thera.training.config import Config
+from thera.training.data import Sampler, read_images
+from thera.training.run import prepare
+dist.init_process_group("gloo")
+config = Config.parse(json.loads(sys.argv[1]))
+torch.manual_seed(0)
+run = loop.Run(config, Sampler(read_images([sys.argv[2]], 48), config.data), prepare(config), 2)
+torch.manual_seed(1)
+run.step(); run.step()
+if dist.get_rank() == 0:
+    torch.save({k: v for k, v in run.network.state_dict().items()}, sys.argv[3])
+dist.destroy_process_group()
+"""
+
+
+def test_two_processes_train_as_one_with_the_same_total_batch(small, photos, tmp_path):
+    values = {"data": {"patch": 12, "batch": 4}, "optimiser": {"steps": 2, "warmup": 1}}
+    config = Config.parse(values)
+    torch.manual_seed(0)
+    alone = loop.Run(config, Sampler(read_images([photos], 48), config.data), prepare(config), 2)
+    torch.manual_seed(1)
+    alone.step()
+    alone.step()
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    arguments = [sys.executable, "-c", PROCESS, json.dumps(values), str(photos), str(tmp_path / "two.pt")]
+    common = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    processes = [subprocess.Popen(arguments, env=common | {"RANK": str(rank)}) for rank in (0, 1)]
+    assert [p.wait(120) for p in processes] == [0, 0]
+    together = torch.load(tmp_path / "two.pt", weights_only=True)
+    # Adam divides by the gradient's own size, so a weight without a gradient may move by rounding alone:
+    # compare as one vector.
+    one = torch.cat([v.flatten() for v in alone.network.state_dict().values()])
+    other = torch.cat([together[k].flatten() for k in alone.network.state_dict()])
+    start = torch.cat([v.flatten() for v in prepare_again(config).state_dict().values()])
+    assert (one - other).norm() < 1e-3 * (one - start).norm()
+
+
+def prepare_again(config):
+    torch.manual_seed(0)
+    return prepare(config)
