@@ -125,7 +125,7 @@ def _forward(
 
 @triton.jit(do_not_specialize=SIZES)
 def _mixing_backward(
-    gout, unit, w1, b1, w2, gunit, gw1, gw2, gb1, M,
+    gout, unit, w1, b1, w2, gunit, sums, M,
     D: tl.constexpr, HIDDEN: tl.constexpr, FAST: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr,
     BD: tl.constexpr, BH: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
@@ -157,10 +157,10 @@ def _mixing_backward(
         gu = tl.dot(tl.trans(expand), short, input_precision=PRECISION)
         to = gunit + (rows.to(tl.int64) + part * M)[:, None] * D + channel[None, :]
         tl.store(to, tl.trans(gu.to(u.dtype)), inside)
-    base = program * HIDDEN
-    tl.store(gw1 + (base + hidden[:, None]) * D + channel[None, :], sum1, real)
-    tl.store(gw2 + base * D + channel[None, :] * HIDDEN + hidden[:, None], sum2, real)
-    tl.store(gb1 + base + hidden, sumb)
+    to = sums + program * (HIDDEN * (2 * D + 1))  # ∂w1, ∂w2 and ∂b1 one after the other
+    tl.store(to + hidden[:, None] * D + channel[None, :], sum1, real)
+    tl.store(to + HIDDEN * D + channel[None, :] * HIDDEN + hidden[:, None], sum2, real)
+    tl.store(to + 2 * HIDDEN * D + hidden, sumb)
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -290,18 +290,16 @@ def fused_block(
 @torch.library.custom_op("thera::convnext_block_backward", mutates_args=())
 def fused_block_backward(
     gout: Tensor, x: Tensor, unit: Tensor, rstd: Tensor, taps: Tensor, w1: Tensor, b1: Tensor, w2: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """∂x, and for taps (and b2 in a tenth row), w1, b1 and w2 one summand a program."""
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """∂x; ∂taps with ∂b2 as a tenth row; ∂w1, ∂w2 and ∂b1 as one vector."""
     N, H, W, d = x.shape
     M, tile, BD = N * H * W, BACKWARD[d], triton.next_power_of_2(d)
     parts, mixing, columns, lines, strips = _shares(N, H, W, d)
     x, gout = x.contiguous(), gout.contiguous()
     gunit, gz, gx = unit.new_empty(parts, M, d), torch.empty_like(unit), torch.empty_like(x)
-    gw1, gw2 = b1.new_empty(mixing, 4 * d, d), b1.new_empty(mixing, d, 4 * d)
-    gb1 = b1.new_empty(mixing, 4 * d)
-    gtaps = b1.new_empty(math.prod(strips), 10, d)
+    sums, gtaps = b1.new_empty(mixing, 4 * d * (2 * d + 1)), b1.new_empty(math.prod(strips), 10, d)
     _mixing_backward[(parts, mixing)](
-        gout, unit, w1.contiguous(), b1, w2.contiguous(), gunit, gw1, gw2, gb1, M,
+        gout, unit, w1.contiguous(), b1, w2.contiguous(), gunit, sums, M,
         D=d, HIDDEN=4 * d, BM=tile.pixels, BD=BD, BH=tile.hidden,
         STEPS=triton.cdiv(triton.cdiv(M, tile.pixels), mixing),
         **tile.launch(), **_arithmetic(w1.dtype),
@@ -313,7 +311,7 @@ def fused_block_backward(
         gout, x, gz, taps.contiguous(), gx, gtaps, H, W,
         D=d, BM=columns, BD=BD, STEPS=lines, num_warps=4, maxnreg=128,
     )  # fmt: skip
-    return gx, gtaps, gw1, gb1, gw2
+    return gx, gtaps.sum(0), sums.sum(0)
 
 
 @fused_block.register_fake
@@ -330,17 +328,9 @@ def _(
 @fused_block_backward.register_fake
 def _(
     gout: Tensor, x: Tensor, unit: Tensor, rstd: Tensor, taps: Tensor, w1: Tensor, b1: Tensor, w2: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    N, H, W, d = x.shape
-    shares = _shares(N, H, W, d)
-    mixing = shares.mixing
-    return (
-        x.new_empty(x.shape),
-        b1.new_empty(math.prod(shares.strips), 10, d),
-        b1.new_empty(mixing, 4 * d, d),
-        b1.new_empty(mixing, 4 * d),
-        b1.new_empty(mixing, d, 4 * d),
-    )
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    d = x.shape[-1]
+    return x.new_empty(x.shape), b1.new_empty(10, d), b1.new_empty(4 * d * (2 * d + 1))
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -352,10 +342,11 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> 
 
 
 def _gradient(ctx: Any, gout: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-    w1, w2 = ctx.saved_tensors[4], ctx.saved_tensors[6]
-    gx, gtaps, gw1, gb1, gw2 = fused_block_backward(gout, *ctx.saved_tensors)
-    gtaps = gtaps.sum(0)
-    return gx, gtaps[:9], gw1.sum(0).to(w1.dtype), gb1.sum(0), gw2.sum(0).to(w2.dtype), gtaps[9], None, None
+    w1, b1, w2 = ctx.saved_tensors[4:]
+    gx, gtaps, sums = fused_block_backward(gout, *ctx.saved_tensors)
+    gw1, gw2, gb1 = sums.split([w1.numel(), w2.numel(), b1.numel()])
+    gw1, gw2 = gw1.view_as(w1).to(w1.dtype), gw2.view_as(w2).to(w2.dtype)
+    return gx, gtaps[:9], gw1, gb1, gw2, gtaps[9], None, None
 
 
 fused_block.register_autograd(_gradient, setup_context=_remember)
