@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -93,6 +94,19 @@ def test_bands_within_a_small_budget_join_to_the_whole(asarray, scale, memory):
     assert len(bands) > 1
     assert [start for start, _ in bands] == list(np.cumsum([0] + [len(band) for _, band in bands[:-1]]))
     np.testing.assert_allclose(np.concatenate([np.asarray(b) for _, b in bands]), whole, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("scale", [20, 21.3, 0.4])
+def test_rendering_in_bands_stays_within_its_budget(scale):
+    field, budget = random_field(shape=(120, 160)), 64 << 20
+    tracemalloc.start()
+    try:
+        size = sum(band.nbytes for _, band in field.render_bands(scale=scale, memory=budget))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < budget
+    assert size > budget or scale < 1
 
 
 @pytest.mark.parametrize("channels", [1, 4])

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import array_api_compat
 import numpy as np
@@ -16,11 +16,20 @@ from thera.field import files, render
 from thera.field.across import Outside, read
 from thera.field.grid import axes, output_size
 from thera.field.psf import Covariance, as_filter, to_numpy
-from thera.field.threads import on_all_cores
 from thera.field.warp import as_mapping
 
 Array = Any  # a NumPy or torch array; see array-api-compat
 MEMORY = 256 << 20
+
+
+class RenderOptions(TypedDict, total=False):
+    """What `HeatField.render` takes, and all that renders with it."""
+
+    scale: float | Sequence[float] | None
+    size: Sequence[int] | None
+    region: Sequence[float] | None
+    psf: object
+    memory: int
 
 
 class HeatField:
@@ -134,12 +143,6 @@ the c×channels amplitudes a (row-major), then the c phases φ |
     def on_cpu(self) -> bool:
         return str(self.device).startswith("cpu")
 
-    def each(self, work: Callable[[Any], Any], blocks: Sequence[Any]) -> list[Any]:
-        """[work(block) for block in blocks], on all cores; torch sees to that itself."""
-        if array_api_compat.is_torch_array(self.pixels):
-            return [work(block) for block in blocks]
-        return on_all_cores(work, blocks)
-
     def __repr__(self) -> str:
         H, W = self.shape
         kind = "torch" if array_api_compat.is_torch_array(self.pixels) else "numpy"
@@ -211,32 +214,31 @@ the c×channels amplitudes a (row-major), then the c phases φ |
         return out
 
     def render_bands(
-        self,
-        scale: float | Sequence[float] | None = None,
-        size: Sequence[int] | None = None,
-        region: Sequence[float] | None = None,
-        psf: object = None,
-        *,
-        derivative: tuple[int, int] = (0, 0),
-        memory: int = MEMORY,
+        self, *, derivative: tuple[int, int] = (0, 0), **options: Unpack[RenderOptions]
     ) -> Iterator[tuple[int, Array]]:
-        """What `render` gives, as (first row, band) from top to bottom, for outputs larger than memory."""
-        rows, cols = axes(self.shape, scale, size, region)
-        return render.bands(self, rows, cols, as_filter(psf), derivative, memory)
+        """What `render` gives, as (first row, band) from top to bottom, for outputs larger than memory.
 
-    def gradient(self, *args: Any, **options: Any) -> Array:
-        """∂Φ/∂row and ∂Φ/∂column per input pixel, H'×W'×channels×2; the arguments are those of `render`.
+        >>> field = HeatField(np.ones((2, 2, 3)), np.zeros((2, 2, 4)), None, None, np.ones((2, 1)), 0.03)
+        >>> sum(len(band) for first_row, band in field.render_bands(scale=100, memory=1_000_000))
+        200
+        """
+        rows, cols = axes(self.shape, options.get("scale"), options.get("size"), options.get("region"))
+        psf = as_filter(options.get("psf"))
+        return render.bands(self, rows, cols, psf, derivative, options.get("memory", MEMORY))
+
+    def gradient(self, **options: Unpack[RenderOptions]) -> Array:
+        """∂Φ/∂row and ∂Φ/∂column per input pixel, H'×W'×channels×2; the options are those of `render`.
 
         >>> field = HeatField(np.ones((2, 2, 3)), np.zeros((2, 2, 4)), None, None, np.ones((2, 1)), 0.03)
         >>> field.gradient(scale=2).shape
         (4, 4, 3, 2)
         """
-        parts = [self.render(*args, **options, derivative=order) for order in ((1, 0), (0, 1))]
+        parts = [self.render(**options, derivative=order) for order in ((1, 0), (0, 1))]
         return self.namespace.stack(parts, axis=-1)
 
-    def laplacian(self, *args: Any, **options: Any) -> Array:
-        """∇²Φ per input pixel squared, H'×W'×channels; the arguments are those of `render`."""
-        down, along = (self.render(*args, **options, derivative=order) for order in ((2, 0), (0, 2)))
+    def laplacian(self, **options: Unpack[RenderOptions]) -> Array:
+        """∇²Φ per input pixel squared, H'×W'×channels; the options are those of `render`."""
+        down, along = (self.render(**options, derivative=order) for order in ((2, 0), (0, 2)))
         return down + along
 
     def sample(

@@ -8,6 +8,7 @@ import numpy as np
 
 from thera.field.product import CACHED_BYTES
 from thera.field.psf import Filter
+from thera.field.threads import each
 
 if TYPE_CHECKING:
     from thera.field.heatfield import HeatField
@@ -54,7 +55,7 @@ def evaluate(field: HeatField, points: np.ndarray, jacobian: np.ndarray, psf: Fi
         waves = xp.vecdot(xp.take(amplitude, which, axis=0), sines[:, None, :], axis=-1)
         return waves + xp.take(xp.take(pixels, cells, axis=0), which, axis=0)
 
-    return restore(field, field.each(values, range(0, len(flat), step)), order)
+    return restore(field, each(field.pixels, values, range(0, len(flat), step)), order)
 
 
 def restore(field: HeatField, parts: list[Array], order: np.ndarray) -> Array:

@@ -18,6 +18,7 @@ import array_api_compat
 import numpy as np
 
 from thera.field.grid import Patches
+from thera.field.threads import each
 
 if TYPE_CHECKING:
     from thera.field.heatfield import HeatField
@@ -84,7 +85,7 @@ def product(
         out[i, :, j, :, :] = xp.permute_dims(values, (0, 3, 1, 4, 2))
 
     cells = _block_cells(field, n_rows * n_cols, table.shape[1], memory)
-    field.each(evaluate, _blocks(n_rows, n_cols, cells))
+    each(field.pixels, evaluate, _blocks(n_rows, n_cols, cells))
     return xp.reshape(out, (n_rows * rows.length, n_cols * cols.length, field.channels))
 
 

@@ -12,8 +12,20 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, TypeVar
 
+import array_api_compat
+
+# More of them than this would wait for Python's own lock.
+MOST_THREADS = 16
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def each(array: Any, work: Callable[[Item], Result], blocks: Sequence[Item]) -> list[Result]:
+    """[work(block) for block in blocks] of an array, on all cores; torch sees to that itself."""
+    if array_api_compat.is_torch_array(array):
+        return [work(block) for block in blocks]
+    return on_all_cores(work, blocks)
 
 
 def on_all_cores(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
@@ -21,7 +33,7 @@ def on_all_cores(work: Callable[[Item], Result], items: Sequence[Item]) -> list[
     controller = _blas()
     if controller is None:
         return [work(item) for item in items]
-    threads = max((library["num_threads"] for library in controller.info()), default=1)
+    threads = min(MOST_THREADS, max((library["num_threads"] for library in controller.info()), default=1))
     with controller.limit(limits=1):
         if min(threads, len(items)) < 2:
             return [work(item) for item in items]
