@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -213,3 +214,10 @@ def test_two_processes_train_as_one_with_the_same_total_batch(small, photos, tmp
 def prepare_again(config):
     torch.manual_seed(0)
     return prepare(config)
+
+
+def test_every_configuration_of_the_repository_is_valid():
+    files = sorted((Path(__file__).parents[2] / "configs").rglob("*.toml"))
+    assert len(files) >= 17
+    for file in files:
+        assert Config.read(file).network.name
