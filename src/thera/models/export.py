@@ -17,7 +17,7 @@ from thera.models.weights import check_storage, describe, is_half, save_safetens
 if TYPE_CHECKING:
     from thera.networks import Thera
 
-OPSET = 18
+OPSET = 20  # the first with a GELU of its own
 EXAMPLE = (20, 28)  # neither square nor a multiple of the window: no size is to be taken for a constant
 
 

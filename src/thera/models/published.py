@@ -112,11 +112,12 @@ def state_dict(tree: Any, expected: dict[str, Tensor], source: str) -> dict[str,
         path = published_path(name, parameter.ndim)
         if path not in found:
             raise ModelError(f"{source} lacks the parameter params/{path}: it is no whole checkpoint")
-        value = found.pop(path)
-        ours = arranged(value, parameter.ndim)
-        if ours is None or ours.shape != tuple(parameter.shape):
-            given, wanted = np.shape(value), as_theirs(tuple(parameter.shape))
-            raise ModelError(f"{source} has params/{path} of shape {given}, where {wanted} is expected")
+        theirs = np.shape(found[path])
+        kernel, shape = path.endswith("/kernel"), tuple(parameter.shape)
+        ours = arranged(found.pop(path), parameter.ndim) if kernel else np.asarray(found.pop(path))
+        if ours.shape != shape:
+            wanted = (*shape[2:], shape[1], shape[0]) if kernel else shape
+            raise ModelError(f"{source} has params/{path} of shape {theirs}, where {wanted} is expected")
         state[name] = torch.from_numpy(np.array(ours, np.float32, order="C"))
     if found:
         names = ", ".join(f"params/{path}" for path in sorted(found)[:3])
@@ -124,18 +125,12 @@ def state_dict(tree: Any, expected: dict[str, Tensor], source: str) -> dict[str,
     return state
 
 
-def arranged(value: Any, dimensions: int) -> np.ndarray | None:
-    """Theirs → ours: kernels are height×width×in×out there, out×in×height×width here; None if neither."""
-    value = np.asarray(value)
-    if dimensions == 4 and value.ndim == 4:
-        return value.transpose(3, 2, 0, 1)
-    if dimensions == 2 and value.ndim == 4 and value.shape[:2] == (1, 1):
-        return value[0, 0].T
-    return value
-
-
-def as_theirs(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return (*shape[2:], shape[1], shape[0]) if len(shape) in (2, 4) else shape
+def arranged(kernel: Any, dimensions: int) -> np.ndarray:
+    """A kernel as ours: height×width×in×out to out×in×height×width, and 1×1×in×out or in×out to out×in."""
+    kernel = np.asarray(kernel)
+    if dimensions == 2 and kernel.shape[:-2] == (1, 1):
+        kernel = kernel[0, 0]
+    return np.moveaxis(kernel, (-1, -2), (0, 1)) if kernel.ndim >= 2 else kernel
 
 
 def numbered(tree: Any) -> Any:
