@@ -257,8 +257,18 @@ def test_a_callable_that_loses_points_is_refused():
         random_field().warp(lambda points: points[:3], (4, 4))
 
 
+def test_no_points_give_no_values():
+    assert random_field().sample(np.empty((0, 2))).shape == (0, 3)
+
+
 def test_arguments_of_sample_that_do_not_fit_are_refused():
     field = random_field()
+    with pytest.raises(InvalidInput, match="outside='wrap'"):
+        field.sample([[1.0, 2.0]], outside="wrap")
+    with pytest.raises(InvalidInput, match="3 channels"):
+        field.sample([[1.0, 2.0]], outside=(0.5, 0.5))
+    with pytest.raises(InvalidInput, match="no number"):
+        field.sample([[1.0, np.nan]])
     with pytest.raises(InvalidInput, match="points"):
         field.sample(np.zeros((4, 3)))
     with pytest.raises(InvalidInput, match="without psf"):

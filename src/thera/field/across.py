@@ -18,7 +18,8 @@ import numpy as np
 
 from thera.errors import InvalidInput
 from thera.field.grid import SAMPLES_PER_FOOTPRINT
-from thera.field.points import evaluate, restore, send
+from thera.field.points import evaluate, restore
+from thera.field.product import send
 from thera.field.psf import Box, Filter, Gaussian
 
 if TYPE_CHECKING:
@@ -71,16 +72,24 @@ def read(
     field: HeatField, points: np.ndarray, jacobian: np.ndarray, psf: Filter, outside: Outside, memory: int
 ) -> Array:
     """`sample` at points anywhere: moved to the image's edge, or given the value `outside` there."""
+    if len(points) == 0:
+        return send(field, np.empty((0, field.channels)))
     shape = np.array(field.shape)
     seen = np.all(np.isfinite(points), axis=1) & np.all(np.isfinite(jacobian), axis=(-2, -1))
-    if outside == "edge":
+    if isinstance(outside, str):
+        if outside != "edge":
+            raise InvalidInput(f"outside={outside!r} is no choice; give 'edge', a number or a colour.")
         if not np.all(seen):
             raise InvalidInput(
-                f"The mapping leaves {np.count_nonzero(~seen)} output pixels without a place in the input, "
-                "on a horizon or beyond; give their value as outside=."
+                f"{np.count_nonzero(~seen)} points have no place in the input, being on a horizon, beyond it "
+                "or no number; give the value to show there as outside=."
             )
         return sample(field, np.clip(points, 0, shape), jacobian, psf, memory)
     seen &= np.all((points >= 0) & (points <= shape), axis=1)
+    if np.shape(outside) not in ((), (field.channels,)):
+        raise InvalidInput(
+            f"outside={outside!r} is no colour of {field.channels} channels; give as many numbers."
+        )
     fill = np.broadcast_to(np.asarray(outside, dtype=np.float32), (len(points), field.channels))
     if not np.any(seen):
         return send(field, fill)
@@ -186,7 +195,8 @@ def _sheets(
         covariance = np.einsum("nij,nj,nkj->nik", u, psf.variance(sizes[here], field.kappa), u)
         covariance -= np.diag(psf.variance(step, field.kappa) / step**2)
         position = points[here] / step
-        reach = np.ceil(4 * np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))).astype(int) + 1
+        reach = np.ceil(4 * np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))) + 1
+        reach = np.minimum(reach, count).astype(int)
         tile = np.minimum(position, count - 1).astype(int) // SHEET_TILE
         for corner in np.unique(tile, axis=0):
             members = np.flatnonzero(np.all(tile == corner, axis=1))

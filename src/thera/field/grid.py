@@ -209,4 +209,5 @@ def reading(axis: Axis, cells: int, psf: Filter, kappa: float, order: int) -> Re
         u.append((g[k] - known) / g[0].sum(1, keepdims=True))
     used = np.any(u[order] != 0, axis=0)
     index = np.clip(index[:, used], 0, cells * m - 1)
-    return Reading(Axis.whole(cells, cells * m), 1 / (m * footprint), Taps(index, u[order][:, used]))
+    fine = Reading(Axis.whole(cells, cells * m), 1 / (m * footprint), Taps(index, u[order][:, used]))
+    return fine.band(0, len(axis))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from thera.field.product import CACHED_BYTES
+from thera.field.product import CACHED_BYTES, send
 from thera.field.psf import Filter
 from thera.field.threads import each
 
@@ -64,11 +64,6 @@ def restore(field: HeatField, parts: list[Array], order: np.ndarray) -> Array:
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
     return xp.take(xp.concat(parts, axis=0), xp.asarray(back, device=field.device), axis=0)
-
-
-def send(field: HeatField, array: np.ndarray) -> Array:
-    """A float32 array of the field's library, where the field is."""
-    return field.namespace.asarray(np.ascontiguousarray(array, dtype=np.float32), device=field.device)
 
 
 def _block_points(field: HeatField, memory: int) -> int:

@@ -53,7 +53,7 @@ def product(
     Returns (len(rows.cell)·rows.length, len(cols.cell)·cols.length, channels), in blocks of cells within
     `memory` bytes; `bias` says whether I is part of it.
     """
-    xp, device = field.namespace, field.device
+    xp = field.namespace
     w1, w2 = field.components
     shifted = np.ptp(rows.shift) > 1e-12 or np.ptp(cols.shift) > 1e-12
     y, x = rows.offsets, cols.offsets
@@ -61,15 +61,14 @@ def product(
         y, x = y + rows.shift[0], x + cols.shift[0]
     wave = gain[:, None, None] * np.exp(1j * (w1[:, None, None] * y[:, None] + w2[:, None, None] * x))
     wave = wave.reshape(len(gain), -1)
-    table = _send(xp, device, np.concatenate([wave.imag, wave.real]))
+    table = send(field, np.concatenate([wave.imag, wave.real]))
     if shifted:
-        row_shift = _send(xp, device, _wrap(np.outer(rows.shift, w1)))
-        col_shift = _send(xp, device, _wrap(np.outer(cols.shift, w2)))
+        row_shift = send(field, _wrap(np.outer(rows.shift, w1)))
+        col_shift = send(field, _wrap(np.outer(cols.shift, w2)))
 
     n_rows, n_cols = len(rows.cell), len(cols.cell)
-    out = xp.empty(
-        (n_rows, rows.length, n_cols, cols.length, field.channels), dtype=xp.float32, device=device
-    )
+    shape = (n_rows, rows.length, n_cols, cols.length, field.channels)
+    out = xp.empty(shape, dtype=xp.float32, device=field.device)
 
     def evaluate(cells: tuple[slice, slice]) -> None:
         i, j = cells
@@ -98,6 +97,11 @@ def select(xp: Any, array: Array, index: np.ndarray, axis: int) -> Array:
     return xp.take(array, xp.asarray(index - index[0], device=array_api_compat.device(array)), axis=axis)
 
 
+def send(field: HeatField, array: np.ndarray) -> Array:
+    """A float32 array of the field's library, where the field is."""
+    return field.namespace.asarray(np.ascontiguousarray(array, dtype=np.float32), device=field.device)
+
+
 def _block_cells(field: HeatField, cells: int, offsets: int, memory: int) -> int:
     """How many of all cells to evaluate at once: in the caches of a CPU, and some blocks for each core."""
     c = field.components.shape[1]
@@ -121,7 +125,3 @@ def _blocks(n_rows: int, n_cols: int, cells: int) -> list[tuple[slice, slice]]:
 def _wrap(angle: np.ndarray) -> np.ndarray:
     """The same angle in [-π, π]: reduced before it loses digits to float32."""
     return angle - 2 * np.pi * np.round(angle / (2 * np.pi))
-
-
-def _send(xp: Any, device: Any, table: np.ndarray) -> Array:
-    return xp.asarray(np.ascontiguousarray(table, dtype=np.float32), device=device)

@@ -9,7 +9,7 @@ import numpy as np
 
 from thera.errors import InvalidInput
 from thera.field.grid import LARGEST_PATCH, Axis, Patches, Reading, Taps, reading
-from thera.field.product import product, select
+from thera.field.product import product, select, send
 from thera.field.psf import Filter
 
 if TYPE_CHECKING:
@@ -83,8 +83,7 @@ def _average(field: HeatField, samples: Array, taps: Taps, axis: int) -> Array:
     """Weighted sums of samples along an axis, one tap of all output pixels after the other."""
     xp = field.namespace
     total: Array = 0.0
-    for index, weight in zip(taps.index.T, taps.weight.T.astype(np.float32), strict=True):
-        factor = xp.asarray(np.ascontiguousarray(weight), device=field.device)
-        shape = (-1, 1, 1) if axis == 0 else (-1, 1)
-        total = total + select(xp, samples, index, axis) * xp.reshape(factor, shape)
+    shape = (-1, 1, 1) if axis == 0 else (-1, 1)
+    for index, weight in zip(taps.index.T, taps.weight.T, strict=True):
+        total = total + select(xp, samples, index, axis) * xp.reshape(send(field, weight), shape)
     return total
