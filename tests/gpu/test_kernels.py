@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from thera.networks.attention import window_attention
 from thera.networks.heat import heat_field
 
 pytestmark = [
@@ -38,23 +37,3 @@ def test_heat_field_kernel_equals_the_plain_form_and_its_gradients(c, q):
     theirs = torch.autograd.grad([(v * s).sum() for v, s in zip(plain, weights, strict=True)], inputs)
     for one, other in zip(ours, theirs, strict=True):
         assert relative(one, other) < 1e-4
-
-
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
-def test_window_attention_kernel_equals_the_plain_form_and_its_gradients(masked, dtype, tolerance):
-    from thera.networks import kernels
-
-    g = torch.Generator("cuda").manual_seed(1)
-    qkv = torch.randn(3, 4, 64, 3, 6, 32, device="cuda", generator=g).to(dtype).requires_grad_()
-    position = torch.randn(6, 64, 64, device="cuda", generator=g, requires_grad=True)
-    mask = (torch.rand(4, 64, 64, device="cuda", generator=g) < 0.3).float() * -100 if masked else None
-    fused = kernels.window_attention(qkv, position, mask, 0.2)
-    on_cpu = None if mask is None else mask.cpu()
-    plain = window_attention(qkv.double().cpu(), position.double().cpu(), on_cpu, 0.2)
-    weight = torch.randn(fused.shape, device="cuda", generator=g)
-    assert relative(fused.cpu(), plain) < tolerance
-    ours = torch.autograd.grad((fused * weight).sum(), (qkv, position))
-    theirs = torch.autograd.grad((plain * weight.cpu()).sum(), (qkv, position))
-    for one, other in zip(ours, theirs, strict=True):
-        assert relative(one.cpu(), other.cpu()) < tolerance

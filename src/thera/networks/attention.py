@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-FUSED_HEADS = (16, 32, 64)  # head sizes that a matrix unit takes as they are
-
 
 def window_attention(qkv: Tensor, position: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     """Attend within each window.
@@ -14,10 +12,6 @@ def window_attention(qkv: Tensor, position: Tensor, mask: Tensor | None, scale: 
     qkv: N×(windows)×64×3×heads×head; position: heads×64×64; mask: (windows)×64×64 or None.
     Returns N×(windows)×64×(heads·head).
     """
-    if qkv.is_cuda and qkv.shape[-1] in FUSED_HEADS:
-        from thera.networks import kernels
-
-        return kernels.window_attention(qkv, position.float(), mask, scale)
     q, k, v = qkv.permute(3, 0, 1, 4, 2, 5).unbind(0)  # each N×(windows)×heads×64×head
     logits = (q * scale) @ k.transpose(-1, -2) + position.to(q.dtype)
     if mask is not None:

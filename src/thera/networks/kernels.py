@@ -1,11 +1,13 @@
-"""Triton kernels for training on a GPU: the heat field, and attention inside windows.
+"""Triton kernels for training on a GPU: the heat field.
 
-Both exist for one reason: memory traffic. The field of one step has 75 million sinusoids whose arguments,
-sines and products never leave the registers here, and the 64×64 attention matrices never leave the chip.
-The plain PyTorch forms beside which they are tested are `heat.heat_field` and `attention.window_attention`.
+They exist for one reason: memory traffic. The field of one step has 75 million sinusoids whose arguments,
+sines and products never leave the registers here. The plain PyTorch form beside which they are tested is
+`heat.heat_field`.
 """
 
-import math
+# mypy: disallow-untyped-defs=False
+# A kernel's arguments have no types; those in capitals are compile-time constants, as Triton writes them.
+
 from typing import Any
 
 import torch
@@ -182,7 +184,7 @@ class HeatField(torch.autograd.Function):
         return value, slope
 
     @staticmethod
-    def backward(ctx: Any, gv: Tensor, gs: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gv: Tensor, gs: Tensor) -> tuple[Tensor | None, ...]:
         amplitude, phase, w, kappa, x, t = ctx.saved_tensors
         N, H, W, q, _ = x.shape
         c, M = phase.shape[-1], N * H * W
@@ -213,148 +215,3 @@ class HeatField(torch.autograd.Function):
         )
         gw1, gw2, gk = gbank.sum(0)
         return ga, gphase, torch.stack([gw1, gw2]), gk.sum(), None, None
-
-
-@triton.jit
-def _logits(q, k, position, mask, h, window, WINDOWS, scale, MASKED: tl.constexpr, L: tl.constexpr):
-    i = tl.arange(0, L)
-    s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
-    s += tl.load(position + h * L * L + i[:, None] * L + i[None, :])
-    if MASKED:
-        s += tl.load(mask + (window % WINDOWS) * L * L + i[:, None] * L + i[None, :])
-    s = tl.exp(s - tl.max(s, 1)[:, None])
-    return s / tl.sum(s, 1)[:, None]
-
-
-@triton.jit
-def _attention_forward(
-    qkv,
-    position,
-    mask,
-    out,
-    WINDOWS,
-    scale,
-    MASKED: tl.constexpr,
-    HEADS: tl.constexpr,
-    L: tl.constexpr,
-    D: tl.constexpr,
-):
-    window, h = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    i, d = tl.arange(0, L), tl.arange(0, D)
-    at = qkv + (window * L + i[:, None]) * (3 * HEADS * D) + h * D + d[None, :]
-    q, k, v = tl.load(at), tl.load(at + HEADS * D), tl.load(at + 2 * HEADS * D)
-    p = _logits(q, k, position, mask, h, window, WINDOWS, scale, MASKED, L)
-    y = tl.dot(p.to(v.dtype), v, input_precision="ieee")
-    tl.store(out + (window * L + i[:, None]) * (HEADS * D) + h * D + d[None, :], y.to(v.dtype))
-
-
-@triton.jit
-def _attention_backward(
-    qkv,
-    position,
-    mask,
-    gy,
-    gqkv,
-    gposition,
-    WINDOWS,
-    scale,
-    MASKED: tl.constexpr,
-    HEADS: tl.constexpr,
-    L: tl.constexpr,
-    D: tl.constexpr,
-    STEPS: tl.constexpr,
-):
-    """Each program owns one head and every P-th window: the position bias's gradient stays in registers."""
-    h = tl.program_id(0)
-    i, d = tl.arange(0, L), tl.arange(0, D)
-    gp = tl.zeros((L, L), tl.float32)
-    for step in range(STEPS):
-        window = (step * tl.num_programs(1) + tl.program_id(1)).to(tl.int64)
-        at = (window * L + i[:, None]) * (3 * HEADS * D) + h * D + d[None, :]
-        q, k, v = tl.load(qkv + at), tl.load(qkv + at + HEADS * D), tl.load(qkv + at + 2 * HEADS * D)
-        g = tl.load(gy + (window * L + i[:, None]) * (HEADS * D) + h * D + d[None, :])
-        p = _logits(q, k, position, mask, h, window, WINDOWS, scale, MASKED, L)
-        gv = tl.dot(tl.trans(p.to(v.dtype)), g, input_precision="ieee")
-        dp = tl.dot(g, tl.trans(v), input_precision="ieee")
-        ds = p * (dp - tl.sum(p * dp, 1)[:, None])
-        gp += ds
-        short = ds.to(v.dtype)
-        gq = tl.dot(short, k, input_precision="ieee") * scale
-        gk = tl.dot(tl.trans(short), q, input_precision="ieee") * scale
-        tl.store(gqkv + at, gq.to(v.dtype))
-        tl.store(gqkv + at + HEADS * D, gk.to(v.dtype))
-        tl.store(gqkv + at + 2 * HEADS * D, gv.to(v.dtype))
-    out = gposition + (tl.program_id(1) * HEADS + h) * L * L
-    tl.store(out + i[:, None] * L + i[None, :], gp)
-
-
-@torch.library.custom_op("thera::window_attention", mutates_args=())
-def window_attention(qkv: Tensor, position: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-    """softmax(q kᵀ · scale + position + mask) v on qkv: N×(windows)×64×3×heads×head."""
-    N, windows, L, _, heads, D = qkv.shape
-    out = qkv.new_empty(N, windows, L, heads * D)
-    _attention_forward[(N * windows, heads)](
-        qkv.contiguous(),
-        position.contiguous(),
-        mask,
-        out,
-        windows,
-        scale,
-        MASKED=mask is not None,
-        HEADS=heads,
-        L=L,
-        D=D,
-        num_warps=4,
-    )
-    return out
-
-
-@torch.library.custom_op("thera::window_attention_backward", mutates_args=())
-def window_attention_backward(
-    gy: Tensor, qkv: Tensor, position: Tensor, mask: Tensor | None, scale: float
-) -> tuple[Tensor, Tensor]:
-    N, windows, L, _, heads, D = qkv.shape
-    qkv = qkv.contiguous()
-    gqkv = torch.empty_like(qkv)
-    programs = math.gcd(N * windows, 288)  # a divisor: no program is left with half a turn
-    gposition = torch.empty(programs, heads, L, L, device=qkv.device)
-    _attention_backward[(heads, programs)](
-        qkv,
-        position.contiguous(),
-        mask,
-        gy.contiguous(),
-        gqkv,
-        gposition,
-        windows,
-        scale,
-        MASKED=mask is not None,
-        HEADS=heads,
-        L=L,
-        D=D,
-        STEPS=N * windows // programs,
-        num_warps=4,
-    )
-    return gqkv, gposition.sum(0)
-
-
-@window_attention.register_fake
-def _(qkv: Tensor, position: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-    return qkv.new_empty(*qkv.shape[:3], qkv.shape[4] * qkv.shape[5])
-
-
-@window_attention_backward.register_fake
-def _(gy: Tensor, qkv: Tensor, position: Tensor, mask: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(qkv.contiguous()), position.new_empty(position.shape, dtype=torch.float32)
-
-
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    qkv, position, mask, ctx.scale = inputs
-    ctx.save_for_backward(qkv, position, mask)
-
-
-def _attention_gradient(ctx: Any, gy: Tensor) -> tuple[Tensor | None, ...]:
-    gqkv, gposition = window_attention_backward(gy, *ctx.saved_tensors, ctx.scale)
-    return gqkv, gposition, None, None
-
-
-window_attention.register_autograd(_attention_gradient, setup_context=_remember)

@@ -2,10 +2,14 @@
 
 Its width of 180 and its head size of 30 suit no matrix unit: rows of 360 bytes break the 16-byte
 alignment that fast kernels need. `aligned = True` computes with 192 and 32 instead, the surplus
-channels held at zero by zero weights. The function is the same; on a GPU it is several times faster.
+channels held at zero by zero weights. The function is the same; on a GPU it is several times faster, and
+where there is Triton its layers run on the kernels of `kernels_swin`.
 """
 
 from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +23,14 @@ ALIGNED_WIDTH, ALIGNED_HEAD, ALIGNED_HIDDEN = 192, 32, 384
 GROUPS = (7, 6)  # Swin layers in each residual group
 SHIFT = WINDOW // 2
 DROP_PATH = 0.1  # stochastic depth of the last layer; the first has none
+TRITON = find_spec("triton") is not None
+
+
+def fused_operand(x: Tensor) -> torch.dtype | None:
+    """The type in which fused layers multiply matrices and pass on x; None where the plain form has to do."""
+    if not (TRITON and x.is_cuda and x.shape[-1] == ALIGNED_WIDTH):
+        return None
+    return torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
 
 
 def fit(t: Tensor, *shape: int) -> Tensor:
@@ -80,7 +92,7 @@ class Convolution(nn.Conv2d):
     def __init__(self, width_in: int, width_out: int) -> None:
         super().__init__(width_in, width_out, 3, padding=1)
 
-    def forward(self, x: Tensor, width: int) -> Tensor:
+    def forward(self, x: Tensor, width: int) -> Tensor:  # type: ignore[override]
         weight = fit(self.weight, width, x.shape[-1], 3, 3)
         bias = fit(self.bias, width)  # type: ignore[arg-type]
         return F.conv2d(x.permute(0, 3, 1, 2), weight, bias, padding=1).permute(0, 2, 3, 1)
@@ -143,8 +155,14 @@ class SwinLayer(nn.Module):
         self.expand = nn.Linear(WIDTH, 2 * WIDTH)
         self.project = nn.Linear(2 * WIDTH, WIDTH)
 
-    def forward(self, x: Tensor, mask: Tensor, keep: Tensor | None) -> Tensor:
-        """keep: 2×N×1×1×1, what stochastic depth multiplies each branch by; None keeps all."""
+    def forward(self, x: Tensor, mask: Tensor | None, keep: Tensor | None) -> Tensor:
+        """mask: `shift_mask`, which fused layers do without; keep: 2×N×1×1×1, what stochastic depth
+        multiplies each branch by, or None to keep all."""
+        operand = fused_operand(x)
+        if operand is not None:
+            from thera.networks.kernels_swin import swin_layer
+
+            return swin_layer(self, x, keep, operand)
         _, H, W, width = x.shape
         y = self.norm1(x)
         if self.shift:
@@ -158,6 +176,11 @@ class SwinLayer(nn.Module):
         y = F.gelu(y, approximate="tanh")
         y = F.linear(y, fit(self.project.weight, width, hidden), fit(self.project.bias, width))
         return x + (y if keep is None else y * keep[1].to(y.dtype))
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Where PyTorch's compiler can run, so can the layer's own kernels: nothing is left to compile."""
+        if not TRITON:
+            super().compile(*args, **kwargs)
 
     def align(self) -> None:
         d, h = ALIGNED_WIDTH, ALIGNED_HIDDEN
@@ -174,7 +197,7 @@ class Group(nn.Module):
         self.layers = nn.ModuleList(SwinLayer(SHIFT * (i % 2)) for i in range(layers))
         self.conv = Convolution(WIDTH, WIDTH)
 
-    def forward(self, x: Tensor, mask: Tensor, keep: list[Tensor | None]) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None, keep: list[Tensor | None]) -> Tensor:
         y = x
         for layer, kept in zip(self.layers, keep, strict=True):
             y = layer(y, mask, kept)
@@ -206,11 +229,14 @@ class SwinIR(nn.Module):
         rows, columns = reflected(H, features.device), reflected(W, features.device)
         x = features.permute(0, 2, 3, 1)[:, rows][:, :, columns]
         f = self.conv_in(x, width)
-        mask = shift_mask(x.shape[1], x.shape[2], x.device)
+        operand = fused_operand(f)
+        mask = None if operand is not None else shift_mask(x.shape[1], x.shape[2], x.device)
         keep = self._stochastic_depth(x)
         y = self.norm_in(f)
+        if operand is not None:
+            y = y.to(operand)
         for group in self.groups:
-            y = group(y, mask, [keep.pop(0) for _ in group.layers])
+            y = group(y, mask, [keep.pop(0) for _ in group.layers])  # type: ignore[union-attr]
         y = f + self.conv_body(self.norm_out(y), width)
         y = F.leaky_relu(self.conv_out(y, 64), 0.01)
         return y[:, :H, :W].permute(0, 3, 1, 2)
@@ -228,7 +254,7 @@ class SwinIR(nn.Module):
         """Turn to aligned widths for good (inference): padded once, not at every call."""
         self.aligned = True
         for group in self.groups:
-            for layer in group.layers:
+            for layer in group.layers:  # type: ignore[union-attr]
                 layer.align()
 
 

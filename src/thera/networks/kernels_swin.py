@@ -1,0 +1,630 @@
+"""Triton kernels for the Swin layer, x + attention(norm x) and then x + mlp(norm x), and its gradients.
+
+A layer in training moves activations far more than it computes with them. Everything between its matrix
+products is one pass here, and three things are no pass at all:
+
+- Shifted windows are never gathered: pixels stay in the image's order, and the attention kernel knows where
+  the 64 pixels of its window lie and which of them the cyclic shift brought together.
+- A norm's weight and bias are folded into the product that follows it, w(γu + β) + b = (wγ)u + (wβ + b),
+  and that product's bias is one more column of its weights, against a surplus channel of u held at one.
+  Biases, norms' weights and their gradients then come out of the same matrix products.
+- Stochastic depth multiplies what enters a branch's last product, with the ones of its bias column.
+
+The plain form beside which all this is tested is `swinir.SwinLayer`.
+"""
+
+# mypy: disallow-untyped-defs=False
+# A kernel's arguments have no types; those in capitals are compile-time constants, as Triton writes them.
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from thera.networks.kernels_convnext import INTERPRETED, MULTIPROCESSORS, _gelu
+from thera.networks.spec import WINDOW
+from thera.networks.swinir import ALIGNED_HEAD, ALIGNED_HIDDEN, ALIGNED_WIDTH, HEAD, HEADS, WIDTH, SwinLayer
+
+AREA = WINDOW * WINDOW
+TABLE = (2 * WINDOW - 1) ** 2  # relative positions in a window
+
+
+@triton.jit
+def _source(r, GROUP: tl.constexpr, GROUP_IN: tl.constexpr, REAL: tl.constexpr):
+    """Padded row (or column) r in the unpadded matrix; whether it is there; whether it is not padding."""
+    within = r % GROUP
+    return r // GROUP * GROUP_IN + within, within < GROUP_IN, within < REAL
+
+
+@triton.jit
+def _fold(
+    weight, bias, gamma, beta, out, first,
+    ROW: tl.constexpr, ROW_IN: tl.constexpr, ROW_REAL: tl.constexpr, COLUMN: tl.constexpr,
+    COLUMN_IN: tl.constexpr, COLUMN_REAL: tl.constexpr, COLUMNS: tl.constexpr, NORM: tl.constexpr,
+    BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """BR rows of a weight matrix as the kernels' products take it: padded, with the norm before it folded in
+    and its bias in the first surplus column."""
+    r, c = first + tl.arange(0, BR), tl.arange(0, BC)
+    row, _, row_real = _source(r, ROW, ROW_IN, ROW_REAL)
+    column, _, column_real = _source(c, COLUMN, COLUMN_IN, COLUMN_REAL)
+    stride = COLUMNS // COLUMN * COLUMN_IN
+    real = row_real[:, None] & (column_real & (c < COLUMNS))[None, :]
+    w = tl.load(weight + row[:, None] * stride + column[None, :], real, 0.0).to(tl.float32)
+    b = tl.load(bias + row, row_real, 0.0).to(tl.float32)
+    if NORM:
+        b += tl.sum(w * tl.load(beta + c, c < COLUMN_REAL, 0.0).to(tl.float32)[None, :], 1)
+        w *= tl.load(gamma + c, c < COLUMN_REAL, 0.0).to(tl.float32)[None, :]
+    w = tl.where((c == COLUMN_REAL)[None, :], b[:, None], w)
+    to = out + r[:, None] * COLUMNS + c[None, :]
+    tl.store(to, w.to(out.dtype.element_ty), (c < COLUMNS)[None, :])
+
+
+@triton.jit
+def _fold_weights(
+    qkv, qkv_bias, proj, proj_bias, expand, expand_bias, project, project_bias,
+    gamma1, beta1, gamma2, beta2, qkv_out, proj_out, expand_out, project_out,
+    HEADS: tl.constexpr, HEAD: tl.constexpr, HEAD_IN: tl.constexpr, HEAD_OUT: tl.constexpr, BR: tl.constexpr,
+):  # fmt: skip
+    D: tl.constexpr = HEADS * HEAD
+    D_IN: tl.constexpr = HEADS * HEAD_IN
+    D_OUT: tl.constexpr = HEADS * HEAD_OUT
+    BC: tl.constexpr = triton.next_power_of_2(D_OUT)
+    first = tl.program_id(0) * BR
+    if first < 3 * D_OUT:
+        _fold(
+            qkv, qkv_bias, gamma1, beta1, qkv_out, first,
+            HEAD_OUT, HEAD_IN, HEAD, D_OUT, D_IN, D, D_OUT, True, BR, BC,
+        )  # fmt: skip
+    elif first < 5 * D_OUT:
+        _fold(
+            expand, expand_bias, gamma2, beta2, expand_out, first - 3 * D_OUT,
+            2 * D_OUT, 2 * D_IN, 2 * D, D_OUT, D_IN, D, D_OUT, True, BR, BC,
+        )  # fmt: skip
+    elif first < 6 * D_OUT:
+        _fold(
+            proj, proj_bias, gamma1, beta1, proj_out, first - 5 * D_OUT,
+            D_OUT, D_IN, D, HEAD_OUT, HEAD_IN, HEAD, D_OUT, False, BR, BC,
+        )  # fmt: skip
+    else:
+        _fold(
+            project, project_bias, gamma2, beta2, project_out, first - 6 * D_OUT,
+            D_OUT, D_IN, D, 2 * D_OUT, 2 * D_IN, 2 * D, 2 * D_OUT, False, BR, 2 * BC,
+        )  # fmt: skip
+
+
+@triton.jit
+def _unfold(
+    grad, gamma, beta, gweight, gbias, first,
+    ROW: tl.constexpr, ROW_IN: tl.constexpr, ROW_REAL: tl.constexpr, COLUMN: tl.constexpr,
+    COLUMN_IN: tl.constexpr, COLUMN_REAL: tl.constexpr, COLUMNS: tl.constexpr, NORM: tl.constexpr,
+    BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """The gradients of a weight matrix and its bias from that of what `_fold` made of them."""
+    r, c = first + tl.arange(0, BR), tl.arange(0, BC)
+    row, row_there, row_real = _source(r, ROW, ROW_IN, ROW_REAL)
+    column, column_there, column_real = _source(c, COLUMN, COLUMN_IN, COLUMN_REAL)
+    stride = COLUMNS // COLUMN * COLUMN_IN
+    real = row_real[:, None] & (column_real & (c < COLUMNS))[None, :]
+    g = tl.load(grad + r[:, None] * COLUMNS + c[None, :], real, 0.0).to(tl.float32)
+    b = tl.load(grad + r * COLUMNS + COLUMN_REAL, row_real, 0.0).to(tl.float32)
+    if NORM:
+        g *= tl.load(gamma + c, c < COLUMN_REAL, 0.0)[None, :]
+        g += b[:, None] * tl.load(beta + c, c < COLUMN_REAL, 0.0)[None, :]
+    there = row_there[:, None] & (column_there & (c < COLUMNS))[None, :]
+    tl.store(gweight + row[:, None] * stride + column[None, :], g, there)
+    tl.store(gbias + row, b, row_there)
+
+
+@triton.jit
+def _unfold_norm(
+    grad, weight, ggamma, gbeta, first,
+    ROW: tl.constexpr, ROW_IN: tl.constexpr, ROW_REAL: tl.constexpr, D: tl.constexpr, D_IN: tl.constexpr,
+    D_OUT: tl.constexpr, ROWS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """The gradients of BC channels of a norm's weight and bias: ∂γ = Σ ∂(wγ)·w, ∂β = Σ ∂b·w over the rows."""
+    c = first + tl.arange(0, BC)
+    scale = tl.zeros((BR, BC), tl.float32)
+    offset = tl.zeros((BR, BC), tl.float32)
+    for start in range(0, ROWS, BR):
+        r = start + tl.arange(0, BR)
+        row, _, real = _source(r, ROW, ROW_IN, ROW_REAL)
+        real = real[:, None] & (c < D)[None, :]
+        w = tl.load(weight + row[:, None] * D_IN + c[None, :], real, 0.0).to(tl.float32)
+        scale += w * tl.load(grad + r[:, None] * D_OUT + c[None, :], real, 0.0).to(tl.float32)
+        offset += w * tl.load(grad + r * D_OUT + D).to(tl.float32)[:, None]
+    tl.store(ggamma + c, tl.sum(scale, 0), c < D)
+    tl.store(gbeta + c, tl.sum(offset, 0), c < D)
+
+
+@triton.jit
+def _unfold_table(gposition, gtable, part, HEADS: tl.constexpr, BT: tl.constexpr):
+    """The gradient of BT rows of one head's bias table: the sum over all pairs at that relative position."""
+    h = part % HEADS
+    r, j = part // HEADS * BT + tl.arange(0, BT), tl.arange(0, 64)
+    y = (j // 8)[None, :] + (r // 15 - 7)[:, None]
+    x = (j % 8)[None, :] + (r % 15 - 7)[:, None]
+    inside = (y >= 0) & (y < 8) & (x >= 0) & (x < 8) & (r < 225)[:, None]
+    g = tl.load(gposition + (h * 64 + y * 8 + x) * 64 + j[None, :], inside, 0.0)
+    tl.store(gtable + r * HEADS + h, tl.sum(g, 1), r < 225)
+
+
+@triton.jit
+def _unfold_weights(
+    qkv_grad, proj_grad, expand_grad, project_grad, gposition, qkv, expand, gamma1, beta1, gamma2, beta2,
+    gqkv, gqkv_bias, gproj, gproj_bias, gexpand, gexpand_bias, gproject, gproject_bias,
+    ggamma1, gbeta1, ggamma2, gbeta2, gtable,
+    HEADS: tl.constexpr, HEAD: tl.constexpr, HEAD_IN: tl.constexpr, HEAD_OUT: tl.constexpr, BR: tl.constexpr,
+):  # fmt: skip
+    D: tl.constexpr = HEADS * HEAD
+    D_IN: tl.constexpr = HEADS * HEAD_IN
+    D_OUT: tl.constexpr = HEADS * HEAD_OUT
+    BC: tl.constexpr = triton.next_power_of_2(D_OUT)
+    NORM: tl.constexpr = 16  # channels of a norm to a program, the slowest: they start first
+    NORMS: tl.constexpr = D_OUT // NORM
+    program = tl.program_id(0)
+    first = (program - 2 * NORMS) * BR
+    if program < NORMS:
+        _unfold_norm(
+            qkv_grad, qkv, ggamma1, gbeta1, program * NORM,
+            HEAD_OUT, HEAD_IN, HEAD, D, D_IN, D_OUT, 3 * D_OUT, 64, NORM,
+        )  # fmt: skip
+    elif program < 2 * NORMS:
+        _unfold_norm(
+            expand_grad, expand, ggamma2, gbeta2, (program - NORMS) * NORM,
+            2 * D_OUT, 2 * D_IN, 2 * D, D, D_IN, D_OUT, 2 * D_OUT, 64, NORM,
+        )  # fmt: skip
+    elif first < 3 * D_OUT:
+        _unfold(
+            qkv_grad, gamma1, beta1, gqkv, gqkv_bias, first,
+            HEAD_OUT, HEAD_IN, HEAD, D_OUT, D_IN, D, D_OUT, True, BR, BC,
+        )  # fmt: skip
+    elif first < 5 * D_OUT:
+        _unfold(
+            expand_grad, gamma2, beta2, gexpand, gexpand_bias, first - 3 * D_OUT,
+            2 * D_OUT, 2 * D_IN, 2 * D, D_OUT, D_IN, D, D_OUT, True, BR, BC,
+        )  # fmt: skip
+    elif first < 6 * D_OUT:
+        _unfold(
+            proj_grad, gamma1, beta1, gproj, gproj_bias, first - 5 * D_OUT,
+            D_OUT, D_IN, D, HEAD_OUT, HEAD_IN, HEAD, D_OUT, False, BR, BC,
+        )  # fmt: skip
+    elif first < 7 * D_OUT:
+        _unfold(
+            project_grad, gamma2, beta2, gproject, gproject_bias, first - 6 * D_OUT,
+            D_OUT, D_IN, D, 2 * D_OUT, 2 * D_IN, 2 * D, 2 * D_OUT, False, BR, 2 * BC,
+        )  # fmt: skip
+    else:
+        _unfold_table(gposition, gtable, program - 2 * NORMS - 7 * D_OUT // BR, HEADS, 32)
+
+
+@triton.jit
+def _norm(
+    x, y, total, unit, rstd, M, eps,
+    ADD: tl.constexpr, D: tl.constexpr, D_OUT: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    """unit = (x - mean)/σ with a one behind it; where ADD, of total = x + y."""
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    c = tl.arange(0, BD)
+    ok = rows < M
+    inside = ok[:, None] & (c < D_OUT)[None, :]
+    at = rows.to(tl.int64)[:, None] * D_OUT + c[None, :]
+    v = tl.load(x + at, inside, 0.0).to(tl.float32)
+    if ADD:
+        v += tl.load(y + at, inside, 0.0).to(tl.float32)
+        short = v.to(total.dtype.element_ty)
+        tl.store(total + at, short, inside)
+        v = short.to(tl.float32)
+    v = tl.where((c < D)[None, :], v - tl.sum(v, 1)[:, None] / D, 0.0)  # surplus channels of x are zero
+    r = tl.rsqrt(tl.sum(v * v, 1) / D + eps)
+    u = tl.where((c == D)[None, :], 1.0, v * r[:, None])
+    tl.store(unit + at, u.to(unit.dtype.element_ty), inside)
+    tl.store(rstd + rows, r, ok)
+
+
+@triton.jit
+def _norm_backward(
+    gunit, unit, rstd, gout, gx, M,
+    D: tl.constexpr, D_OUT: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    """gx = gout, past the branch, and what comes back through its norm."""
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    c = tl.arange(0, BD)
+    ok = rows < M
+    inside = ok[:, None] & (c < D_OUT)[None, :]
+    real = (c < D)[None, :]
+    at = rows.to(tl.int64)[:, None] * D_OUT + c[None, :]
+    # 180 channels are no whole number of 16-byte loads: the surplus is loaded too, then forgotten.
+    gu = tl.where(real, tl.load(gunit + at, inside, 0.0).to(tl.float32), 0.0)
+    u = tl.where(real, tl.load(unit + at, inside, 0.0).to(tl.float32), 0.0)
+    g = tl.load(gout + at, inside, 0.0).to(tl.float32)
+    back = gu - tl.sum(gu, 1)[:, None] / D - u * (tl.sum(gu * u, 1)[:, None] / D)
+    g += tl.where(real, back, 0.0) * tl.load(rstd + rows, ok, 0.0)[:, None]
+    tl.store(gx + at, g.to(gx.dtype.element_ty), inside)
+
+
+@triton.jit
+def _tile(keep, M, PIXELS, KEEP: tl.constexpr, COLUMNS: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr):
+    """Offsets, mask and column numbers of a tile of rows, and what stochastic depth multiplies each by."""
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    c = tl.program_id(1) * BC + tl.arange(0, BC)
+    ok = rows < M
+    k = tl.full((BM,), 1.0, tl.float32)
+    if KEEP:
+        k = tl.load(keep + rows // PIXELS, ok, 0.0)
+    return rows.to(tl.int64)[:, None] * COLUMNS + c[None, :], ok[:, None], c[None, :], k[:, None]
+
+
+@triton.jit
+def _activate(
+    hidden, keep, out, M, PIXELS,
+    KEEP: tl.constexpr, HIDDEN: tl.constexpr, HIDDEN_OUT: tl.constexpr, FAST: tl.constexpr,
+    BM: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """out = keep · gelu(hidden), with keep in the first surplus column."""
+    at, ok, c, k = _tile(keep, M, PIXELS, KEEP, HIDDEN_OUT, BM, BC)
+    g, _ = _gelu(tl.load(hidden + at, ok, 0.0).to(tl.float32), FAST)
+    tl.store(out + at, (tl.where(c == HIDDEN, 1.0, g) * k).to(out.dtype.element_ty), ok)
+
+
+@triton.jit
+def _activate_backward(
+    hidden, keep, grad, M, PIXELS,
+    KEEP: tl.constexpr, HIDDEN_OUT: tl.constexpr, FAST: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """grad, at the output of `_activate`, becomes that at its input."""
+    at, ok, _, k = _tile(keep, M, PIXELS, KEEP, HIDDEN_OUT, BM, BC)
+    h = tl.load(hidden + at, ok, 0.0).to(tl.float32)
+    gg = tl.load(grad + at, ok, 0.0).to(tl.float32)
+    g, s = _gelu(h, FAST)
+    # gelu' = s + h s (1 - s) · 2 du/dh
+    gh = k * gg * (s + (g - g * s) * (1.5957691216057308 + 0.21406444881780075 * h * h))
+    tl.store(grad + at, gh.to(grad.dtype.element_ty), ok)
+
+
+@triton.jit
+def _position(table, h, HEADS: tl.constexpr, TRANSPOSED: tl.constexpr):
+    """64×64: one head's bias between any two pixels of a window, in units of log 2."""
+    i = tl.arange(0, 64)[:, None]
+    j = tl.arange(0, 64)[None, :]
+    at = (i // 8 - j // 8 + 7) * 15 + (i % 8 - j % 8 + 7)
+    if TRANSPOSED:
+        at = 224 - at
+    return tl.load(table + at * HEADS + h).to(tl.float32) * 1.4426950408889634
+
+
+@triton.jit
+def _window(window, H, W, SHIFT: tl.constexpr):
+    """Of a window: its 64 pixels' numbers, its sample, and which pixels lie beyond the border that the shift
+    wrapped around (two bits; those of different bits do not attend to one another)."""
+    i = tl.arange(0, 64)
+    columns = W // 8
+    of_image = columns * (H // 8)
+    sample = window // of_image
+    top = window % of_image // columns * 8
+    left = window % columns * 8
+    y = top + i // 8 + SHIFT
+    x = left + i % 8 + SHIFT
+    y = tl.where(y < H, y, y - H)
+    x = tl.where(x < W, x, x - W)
+    beyond = ((top == H - 8) & (i // 8 >= 8 - SHIFT)).to(tl.int32) * 2
+    beyond += ((left == W - 8) & (i % 8 >= 8 - SHIFT)).to(tl.int32)
+    return (sample.to(tl.int64) * H + y) * W + x, sample, beyond
+
+
+@triton.jit
+def _logits(q, k, position, beyond, scale, SHIFT: tl.constexpr):
+    """q kᵀ / √30 + position + mask in units of log 2; its transpose with q and k exchanged."""
+    s = tl.dot(q, tl.trans(k), input_precision="ieee") * (scale * 1.4426950408889634) + position
+    if SHIFT:
+        s = tl.where(beyond[:, None] == beyond[None, :], s, s - 144.26950408889634)
+    return s
+
+
+@triton.jit
+def _attention(
+    qkv, table, keep, out, logsum, WINDOWS, H, W, scale,
+    KEEP: tl.constexpr, SHIFT: tl.constexpr, HEADS: tl.constexpr, HEAD: tl.constexpr, D: tl.constexpr,
+    STEPS: tl.constexpr,
+):  # fmt: skip
+    """A program owns one head and every P-th window: the head's position bias stays in registers."""
+    h = tl.program_id(0)
+    i, d = tl.arange(0, 64), tl.arange(0, D)
+    position = _position(table, h, HEADS, False)
+    for step in range(STEPS):
+        window = step * tl.num_programs(1) + tl.program_id(1)
+        ok = window < WINDOWS
+        pixels, sample, beyond = _window(window, H, W, SHIFT)
+        at = qkv + pixels[:, None] * (3 * HEADS * D) + h * D + d[None, :]
+        q, k, v = tl.load(at, ok, 0.0), tl.load(at + HEADS * D, ok, 0.0), tl.load(at + 2 * HEADS * D, ok, 0.0)
+        s = _logits(q, k, position, beyond, scale, SHIFT)
+        largest = tl.max(s, 1)
+        e = tl.exp2(s - largest[:, None])
+        total = tl.sum(e, 1)
+        tl.store(logsum + (window * HEADS + h) * 64 + i, largest + tl.log2(total), ok)
+        y = tl.dot(e.to(v.dtype), v, input_precision="ieee") / total[:, None]
+        y = tl.where((d == HEAD)[None, :] & (h == 0), 1.0, y)
+        if KEEP:
+            y *= tl.load(keep + sample, ok, 0.0)
+        tl.store(out + pixels[:, None] * (HEADS * D) + h * D + d[None, :], y.to(v.dtype), ok)
+
+
+@triton.jit
+def _attention_backward(
+    qkv, table, keep, logsum, gy, gqkv, gposition, WINDOWS, H, W, scale,
+    KEEP: tl.constexpr, SHIFT: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr, STEPS: tl.constexpr,
+):  # fmt: skip
+    """As forward; the gradient of the head's position bias stays in registers too.
+
+    The 64×64 matrices are transposed here: two of the three products that take one then have it in registers.
+    """
+    h = tl.program_id(0)
+    i, d = tl.arange(0, 64), tl.arange(0, D)
+    position = _position(table, h, HEADS, True)
+    gp = tl.zeros((64, 64), tl.float32)
+    for step in range(STEPS):
+        window = step * tl.num_programs(1) + tl.program_id(1)
+        ok = window < WINDOWS
+        pixels, sample, beyond = _window(window, H, W, SHIFT)
+        at = pixels[:, None] * (3 * HEADS * D) + h * D + d[None, :]
+        q = tl.load(qkv + at, ok, 0.0)
+        k = tl.load(qkv + at + HEADS * D, ok, 0.0)
+        v = tl.load(qkv + at + 2 * HEADS * D, ok, 0.0)
+        g = tl.load(gy + pixels[:, None] * (HEADS * D) + h * D + d[None, :], ok, 0.0)
+        kept = 1.0
+        if KEEP:
+            kept = tl.load(keep + sample, ok, 0.0)
+        s = _logits(k, q, position, beyond, scale, SHIFT)
+        p = tl.exp2(s - tl.load(logsum + (window * HEADS + h) * 64 + i, ok, 0.0)[None, :])
+        gv = tl.dot(p.to(v.dtype), g, input_precision="ieee") * kept
+        tl.store(gqkv + at + 2 * HEADS * D, gv.to(v.dtype), ok)
+        dp = tl.dot(v, tl.trans(g), input_precision="ieee")
+        ds = p * (dp - tl.sum(p * dp, 0)[None, :])
+        gp += ds * kept
+        short = ds.to(v.dtype)
+        gk = tl.dot(short, q, input_precision="ieee") * (scale * kept)
+        tl.store(gqkv + at + HEADS * D, gk.to(v.dtype), ok)
+        gq = tl.dot(tl.trans(short), k, input_precision="ieee") * (scale * kept)
+        tl.store(gqkv + at, gq.to(v.dtype), ok)
+    to = gposition + (tl.program_id(1) * HEADS + h) * 4096
+    tl.store(to + i[None, :] * 64 + i[:, None], gp)
+
+
+class Parameters(NamedTuple):
+    """A layer's, in the order in which the operation takes them and returns their gradients."""
+
+    gamma1: Tensor
+    beta1: Tensor
+    qkv: Tensor
+    qkv_bias: Tensor
+    table: Tensor
+    proj: Tensor
+    proj_bias: Tensor
+    gamma2: Tensor
+    beta2: Tensor
+    expand: Tensor
+    expand_bias: Tensor
+    project: Tensor
+    project_bias: Tensor
+
+    @classmethod
+    def of(cls, layer: SwinLayer) -> "Parameters":
+        linears = (layer.attention.qkv, layer.attention.proj, layer.expand, layer.project)
+        qkv, proj, expand, project = ((m.weight, m.bias) for m in linears)
+        norms = ((m.weight, m.bias) for m in (layer.norm1, layer.norm2))
+        return cls(*next(norms), *qkv, layer.attention.bias_table, *proj, *next(norms), *expand, *project)
+
+
+class Folded(NamedTuple):
+    """The four matrices as products take them: 576×192, 192×192, 384×192 and 192×384."""
+
+    qkv: Tensor
+    proj: Tensor
+    expand: Tensor
+    project: Tensor
+
+
+class Saved(NamedTuple):
+    """What the backward pass needs of the forward pass."""
+
+    weights: Folded
+    unit1: Tensor  # M×192, as all but those marked
+    rstd1: Tensor  # M
+    qkv: Tensor  # M×576
+    attended: Tensor
+    logsum: Tensor  # M×6, window by window: the logarithms that make the attention's rows sum to one
+    unit2: Tensor
+    rstd2: Tensor  # M
+    hidden: Tensor  # M×384, before the activation
+    activated: Tensor  # M×384
+
+
+HEAD_SIZES = {"HEADS": HEADS, "HEAD": HEAD, "HEAD_OUT": ALIGNED_HEAD}
+FOLD_ROWS = 8
+
+
+def fold(p: Parameters, operand: torch.dtype) -> Folded:
+    """One launch for everything that is done to a layer's weights."""
+    d, hidden = ALIGNED_WIDTH, ALIGNED_HIDDEN
+    out = Folded(*(
+        p.qkv.new_empty(shape, dtype=operand) for shape in ((3 * d, d), (d, d), (hidden, d), (d, hidden))
+    ))  # fmt: skip
+    _fold_weights[(7 * d // FOLD_ROWS,)](
+        p.qkv, p.qkv_bias, p.proj, p.proj_bias, p.expand, p.expand_bias, p.project, p.project_bias,
+        p.gamma1, p.beta1, p.gamma2, p.beta2, *out,
+        HEAD_IN=p.proj.shape[1] // HEADS, BR=FOLD_ROWS, num_warps=4, **HEAD_SIZES,
+    )  # fmt: skip
+    return out
+
+
+def unfold(p: Parameters, grads: Folded, gposition: Tensor) -> Parameters:
+    """The parameters' gradients from those of the folded matrices and of the 6×64×64 position bias."""
+    out = Parameters(*(torch.empty_like(t) for t in p))
+    programs = 2 * ALIGNED_WIDTH // 16 + 7 * ALIGNED_WIDTH // FOLD_ROWS + HEADS * triton.cdiv(TABLE, 32)
+    _unfold_weights[(programs,)](
+        *grads, gposition, p.qkv, p.expand, p.gamma1, p.beta1, p.gamma2, p.beta2,
+        out.qkv, out.qkv_bias, out.proj, out.proj_bias, out.expand, out.expand_bias, out.project,
+        out.project_bias, out.gamma1, out.beta1, out.gamma2, out.beta2, out.table,
+        HEAD_IN=p.proj.shape[1] // HEADS, BR=FOLD_ROWS, num_warps=4, **HEAD_SIZES,
+    )  # fmt: skip
+    return out
+
+
+ROWS = 16  # of pixels to a program where one row is a pixel's 192 channels
+ROW_SIZES = {"D": WIDTH, "D_OUT": ALIGNED_WIDTH, "BM": ROWS, "BD": triton.next_power_of_2(ALIGNED_WIDTH)}
+
+
+def norm(x: Tensor, y: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """x + y (x itself without y), normalised with a one behind it, and 1/σ. x, y: M×192."""
+    M = x.shape[0]
+    total, unit = (x if y is None else torch.empty_like(x)), torch.empty_like(x)
+    rstd = x.new_empty(M, dtype=torch.float32)
+    _norm[(triton.cdiv(M, ROWS),)](
+        x, y, total, unit, rstd, M, eps, ADD=y is not None, num_warps=4, **ROW_SIZES
+    )
+    return total, unit, rstd
+
+
+def norm_backward(gunit: Tensor, unit: Tensor, rstd: Tensor, gout: Tensor) -> Tensor:
+    """The gradient at x of a branch that begins with `norm` and of the way past it. All M×192."""
+    M, gx = gunit.shape[0], torch.empty_like(gout)
+    _norm_backward[(triton.cdiv(M, ROWS),)](gunit, unit, rstd, gout, gx, M, num_warps=4, **ROW_SIZES)
+    return gx
+
+
+ACTIVATION_TILE = {"BM": 32, "BC": 128}
+
+
+def _activation(t: Tensor, keep: Tensor | None) -> tuple[tuple[int, int], dict[str, Any]]:
+    """Grid and constants of the two kernels of the activation."""
+    fast = not (INTERPRETED or t.dtype == torch.float32)
+    grid = triton.cdiv(t.shape[0], ACTIVATION_TILE["BM"]), ALIGNED_HIDDEN // ACTIVATION_TILE["BC"]
+    return grid, {"KEEP": keep is not None, "HIDDEN_OUT": ALIGNED_HIDDEN, "FAST": fast} | ACTIVATION_TILE
+
+
+def activate(hidden: Tensor, keep: Tensor | None, pixels: int) -> Tensor:
+    """keep · gelu(hidden), keep in column 360. hidden: M×384; keep: one for every `pixels` rows."""
+    grid, constants = _activation(hidden, keep)
+    out = torch.empty_like(hidden)
+    _activate[grid](hidden, keep, out, hidden.shape[0], pixels, HIDDEN=2 * WIDTH, num_warps=4, **constants)
+    return out
+
+
+def activate_backward_(grad: Tensor, hidden: Tensor, keep: Tensor | None, pixels: int) -> Tensor:
+    """In place: M×384 numbers need not be written twice."""
+    grid, constants = _activation(hidden, keep)
+    _activate_backward[grid](hidden, keep, grad, hidden.shape[0], pixels, num_warps=4, **constants)
+    return grad
+
+
+def _attention_share(M: int, keep: Tensor | None, shift: int, to_one: int) -> tuple[tuple[int, int], dict]:
+    """Grid and constants of the two kernels of attention, with `to_one` programs to a multiprocessor."""
+    windows = M // AREA
+    programs = max(1, min(windows, to_one * MULTIPROCESSORS // HEADS))
+    steps = triton.cdiv(windows, programs)
+    constants = {"KEEP": keep is not None, "SHIFT": shift, "HEADS": HEADS, "D": ALIGNED_HEAD, "STEPS": steps}
+    return (HEADS, triton.cdiv(windows, steps)), constants
+
+
+def attention(
+    qkv: Tensor, table: Tensor, keep: Tensor | None, shift: int, H: int, W: int
+) -> tuple[Tensor, Tensor]:
+    """keep · softmax(q kᵀ / √30 + position) v in windows shifted by `shift`, keep in column 30.
+
+    qkv: M×576 (three times six heads of 32) in the order of N×H×W pixels; keep: N. Returns M×192, and the
+    logarithms of the softmax's sums in the order of windows.
+    """
+    M = qkv.shape[0]
+    out, logsum = qkv.new_empty(M, ALIGNED_WIDTH), qkv.new_empty(M, HEADS, dtype=torch.float32)
+    grid, constants = _attention_share(M, keep, shift, 4)
+    _attention[grid](
+        qkv, table, keep, out, logsum, M // AREA, H, W, HEAD**-0.5,
+        HEAD=HEAD, num_warps=4, num_stages=2, **constants,
+    )  # fmt: skip
+    return out, logsum
+
+
+def attention_backward(
+    gy: Tensor, qkv: Tensor, logsum: Tensor, table: Tensor, keep: Tensor | None, shift: int, H: int, W: int
+) -> tuple[Tensor, Tensor]:
+    """∂qkv, and ∂position (6×64×64)."""
+    M = qkv.shape[0]
+    gqkv = torch.empty_like(qkv)
+    grid, constants = _attention_share(M, keep, shift, 2)
+    gposition = qkv.new_empty(grid[1], HEADS, AREA, AREA, dtype=torch.float32)
+    _attention_backward[grid](
+        qkv, table, keep, logsum, gy, gqkv, gposition, M // AREA, H, W, HEAD**-0.5,
+        num_warps=4, num_stages=2, **constants,
+    )  # fmt: skip
+    return gqkv, gposition.sum(0)
+
+
+def forward(x: Tensor, keep: Tensor | None, shift: int, eps: float, p: Parameters) -> tuple[Tensor, Saved]:
+    """The layer. x: N×H×W×192; keep: 2×N, what stochastic depth multiplies each branch by."""
+    N, H, W, d = x.shape
+    keep1, keep2 = (None, None) if keep is None else keep
+    weights = fold(p, x.dtype)
+    x, unit1, rstd1 = norm(x.reshape(-1, d), None, eps)
+    qkv = unit1 @ weights.qkv.T
+    attended, logsum = attention(qkv, p.table, keep1, shift, H, W)
+    x, unit2, rstd2 = norm(x, attended @ weights.proj.T, eps)
+    hidden = unit2 @ weights.expand.T
+    activated = activate(hidden, keep2, H * W)
+    out = x.addmm_(activated, weights.project.T)  # the backward pass needs `unit2`, not x
+    return out.view(N, H, W, d), Saved(
+        weights, unit1, rstd1, qkv, attended, logsum, unit2, rstd2, hidden, activated
+    )
+
+
+def backward(
+    gout: Tensor, keep: Tensor | None, shift: int, p: Parameters, saved: Saved
+) -> tuple[Tensor, Parameters]:
+    N, H, W, d = gout.shape
+    keep1, keep2 = (None, None) if keep is None else keep
+    g, s, w = gout.reshape(-1, d), saved, saved.weights
+    gproject = g.T @ s.activated
+    ghidden = activate_backward_(g @ w.project, s.hidden, keep2, H * W)
+    gexpand = ghidden.T @ s.unit2
+    g = norm_backward(ghidden @ w.expand, s.unit2, s.rstd2, g)
+    gproj = g.T @ s.attended
+    gqkv, gposition = attention_backward(g @ w.proj, s.qkv, s.logsum, p.table, keep1, shift, H, W)
+    gweight = gqkv.T @ s.unit1
+    g = norm_backward(gqkv @ w.qkv, s.unit1, s.rstd1, g)
+    return g.view(N, H, W, d), unfold(p, Folded(gweight, gproj, gexpand, gproject), gposition)
+
+
+class Layer(torch.autograd.Function):
+    """The layer with its gradients: x, keep, shift and eps as in `forward`, and the 13 parameters."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, keep: Tensor | None, shift: int, eps: float, *parameters: Tensor
+    ) -> Tensor:
+        out, saved = forward(x, keep, shift, eps, Parameters(*parameters))
+        ctx.save_for_backward(keep, *parameters, *saved.weights, *saved[1:])
+        ctx.shift = shift
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gout: Tensor) -> tuple[Tensor | None, ...]:
+        keep, *rest = ctx.saved_tensors
+        parameters, weights, others = Parameters(*rest[:13]), Folded(*rest[13:17]), rest[17:]
+        g, gparameters = backward(gout, keep, ctx.shift, parameters, Saved(weights, *others))
+        return g, None, None, None, *gparameters
+
+
+@torch.compiler.disable
+def swin_layer(layer: SwinLayer, x: Tensor, keep: Tensor | None, operand: torch.dtype) -> Tensor:
+    """The layer as one operation. x: N×H×W×192; keep as in `SwinLayer`; `operand`: what products take.
+
+    It has nothing for a compiler to gain.
+    """
+    parameters = Parameters.of(layer)
+    x = x.to(operand).contiguous()
+    keep = None if keep is None else keep.flatten(1).contiguous()
+    with torch.autocast(x.device.type, enabled=False):
+        if torch.is_grad_enabled():
+            return Layer.apply(x, keep, layer.shift, layer.norm1.eps, *parameters)
+        return forward(x, keep, layer.shift, layer.norm1.eps, parameters)[0]
