@@ -9,7 +9,8 @@ from thera.errors import InvalidInput  # noqa: E402
 from thera.evaluation.charts import bank_figure, pareto_figure, psnr_scale_figure  # noqa: E402
 from thera.evaluation.figures import (  # noqa: E402
     aliasing_figure,
-    central_crop,
+    busiest,
+    crop,
     crops_figure,
     derivatives_figure,
     low_pass_figure,
@@ -38,14 +39,14 @@ def panels(figure):
 
 
 def test_crops_show_input_bicubic_model_and_target(photograph):
-    drawn = crops_figure([FittedModel()], photograph(120, 132), scale=6, side=96)
+    drawn = crops_figure([FittedModel()], photograph(120, 132), (0.5, 0.5), scale=6, side=96)
     assert [axes.get_title() for axes in drawn.axes] == ["input ×6", "bicubic", "fitted", "target"]
     assert all(panel.shape == (96, 96, 3) for panel in panels(drawn))
-    np.testing.assert_allclose(panels(drawn)[-1], central_crop(photograph(120, 132), 96) / 255, atol=1e-6)
+    np.testing.assert_allclose(panels(drawn)[-1], crop(photograph(120, 132), (0.5, 0.5), 96) / 255, atol=1e-6)
 
 
 def test_a_zoom_shows_the_same_point_ever_larger(photograph):
-    drawn = zoom_figure(FittedModel(), photograph(60, 60), scales=(2.5, 7.3), side=50)
+    drawn = zoom_figure(FittedModel(), photograph(60, 60), (0.5, 0.5), scales=(2.5, 7.3), side=50)
     assert [axes.get_title() for axes in drawn.axes] == ["×2.5", "×7.3"]
     first, second = panels(drawn)
     # The middle 50·2.5/7.3 ≈ 17 pixels of the first panel are the whole second one.
@@ -54,7 +55,7 @@ def test_a_zoom_shows_the_same_point_ever_larger(photograph):
 
 
 def test_derivatives_of_a_field_are_those_of_its_rendering(photograph):
-    drawn = derivatives_figure(FittedModel(), photograph(96, 96), scale=4, side=48)
+    drawn = derivatives_figure(FittedModel(), photograph(96, 96), scale=4, side=96)
     grid = np.array(drawn.axes).reshape(3, 3)
     assert grid[1, 1].images[0].get_array().shape == (96, 96)
     assert [grid[i, 0].get_ylabel() for i in range(3)] == ["signal Φ", "gradient |∇Φ|", "Laplacian ΔΦ"]
@@ -116,12 +117,34 @@ def test_quality_against_parameters_tells_measured_from_quoted():
     (axes,) = pareto_figure(records(), {"edsr-air": 8385}, "Set5").axes
     texts = [text.get_text() for text in axes.texts]
     assert "edsr-air+" in texts
-    assert "LIIF (RDN)" in texts
+    assert "LIIF" in texts
+    assert "hollow quoted (RDN, trained on DIV2K)" in axes.get_title()
     points = {(line.get_xdata()[0], line.get_markerfacecolor()) for line in axes.lines}
     assert (8385, "#cf3866") in points
     assert (350000, "none") in points
     with pytest.raises(InvalidInput, match="No model with known parameters"):
         pareto_figure(records(), {}, "Set5")
+
+
+def test_where_the_paper_has_no_numbers_gains_over_bicubic_are_compared():
+    other = [record | {"data": "photo20", "psnr_rgb": record["psnr_y"]} for record in records()]
+    (axes,) = pareto_figure(other, {"edsr-air": 8385}, "photo20").axes
+    heights = {line.get_xdata()[0]: line.get_ydata()[0] for line in axes.lines}
+    assert heights[8385] == pytest.approx(3)
+    # LIIF with EDSR-baseline: 34.67, 30.96, 29.00 against 31.01, 28.22, 26.66.
+    assert heights[350000] == pytest.approx((34.67 + 30.96 + 29.00 - 31.01 - 28.22 - 26.66) / 3)
+    assert axes.get_title().startswith(
+        "filled measured here on photo20, hollow quoted on DIV2K (EDSR-baseline"
+    )
+
+
+def test_the_busiest_place_is_where_the_detail_is(photograph):
+    picture = np.full((90, 120, 3), 128, np.uint8)
+    picture[10:40, 80:110] = photograph(30, 30)
+    row, column = busiest(picture, 30)
+    assert abs(row - 25 / 90) < 0.05
+    assert abs(column - 95 / 120) < 0.05
+    assert crop(picture, (row, column), 30).std() > 30
 
 
 def test_a_saved_figure_is_an_image(tmp_path):

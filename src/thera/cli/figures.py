@@ -33,6 +33,13 @@ FROM_RESULTS = {"psnr-scale", "pareto"}
 )
 @click.option("--data", help="The data set of those results to draw. Default: the first.")
 @click.option(
+    "--at",
+    nargs=2,
+    type=click.FloatRange(0, 1),
+    metavar="ROW COLUMN",
+    help="Where to look, as fractions of the height and width. Default: where there is most detail.",
+)
+@click.option(
     "-o",
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
@@ -48,6 +55,7 @@ def command(
     image: Path | None,
     results: tuple[Path, ...],
     data: str | None,
+    at: tuple[float, float] | None,
     out: Path,
     suffix: str,
 ) -> None:
@@ -74,11 +82,18 @@ def command(
     records = [record for path in results for record in read_records(path)]
     for name in wanted:
         path = out / f"{name}.{suffix}"
-        save(_draw(name, loaded, image, records, data), path)
+        save(_draw(name, loaded, image, records, data, at), path)
         click.echo(f"Drew {path}.")
 
 
-def _draw(name: str, models: list[Any], image: Path | None, records: list[Record], data: str | None) -> Any:
+def _draw(
+    name: str,
+    models: list[Any],
+    image: Path | None,
+    records: list[Record],
+    data: str | None,
+    at: tuple[float, float] | None,
+) -> Any:
     from thera.evaluation import charts, figures
     from thera.evaluation.images import read
     from thera.evaluation.inspection import added_parameters, bank_of
@@ -97,7 +112,7 @@ def _draw(name: str, models: list[Any], image: Path | None, records: list[Record
         return figures.low_pass_figure(image)
     pixels = read(image).pixels
     if name == "crops":
-        return figures.crops_figure(models, pixels)
+        return figures.crops_figure(models, pixels, at)
     if name == "zoom":
-        return figures.zoom_figure(models[0], pixels)
-    return figures.derivatives_figure(models[0], pixels)
+        return figures.zoom_figure(models[0], pixels, at)
+    return figures.derivatives_figure(models[0], pixels, at)

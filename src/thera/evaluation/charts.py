@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,11 @@ from thera.errors import InvalidInput
 from thera.evaluation.figures import Figure, Image, figure
 from thera.evaluation.paper import quoted_parameters, quoted_rows
 from thera.evaluation.runner import Record
-from thera.evaluation.tables import METRIC_STYLES, published_metric, summarise
+from thera.evaluation.tables import METRIC_STYLES, Row, published_metric, summarise
 
 RED, BLUE, GREY = "#cf3866", "#3b3dac", "#777777"
-COLOURS = (RED, BLUE, "#f3883d", "#2f9e62", "#b566c7", GREY, "#c9a227")
+COLOURS = (RED, BLUE, "#f3883d", "#2f9e62", "#b566c7", "#c9a227")
+BASELINE_STYLES = {"nearest": ":", "bicubic": "-", "lanczos": "--"}
 
 
 def bank_figure(components: Image, kappa: float, title: str) -> Figure:
@@ -53,14 +55,14 @@ def psnr_scale_figure(records: Sequence[Record], data: str, metric: str | None =
     base = values.get("bicubic", [0.0] * len(scales))
     drawn = figure(5.2, 3.4)
     axes = drawn.subplots()
-    for colour, (label, line) in zip(COLOURS * 9, values.items(), strict=False):
+    colours = cycle(COLOURS)
+    for label, line in values.items():
         gain = [math.nan if v is None or b is None else v - b for v, b in zip(line, base, strict=True)]
-        style = (
-            {"ls": "--", "lw": 1}
-            if label in ("nearest", "bicubic", "lanczos")
-            else {"marker": "o", "ms": 3.5}
-        )
-        axes.plot(scales, gain, label=label, color=colour, **style)
+        if label in BASELINE_STYLES:
+            axes.plot(scales, gain, label=label, color=GREY, lw=1, ls=BASELINE_STYLES[label])
+        else:
+            dashed = "--" if label.endswith("sinc") else "-"
+            axes.plot(scales, gain, label=label, color=next(colours), lw=1.3, ls=dashed, marker="o", ms=3.5)
     axes.set_xscale("log")
     axes.set_xticks(scales, [f"×{scale:g}" for scale in scales])
     axes.minorticks_off()
@@ -75,44 +77,54 @@ def pareto_figure(
 ) -> Figure:
     """Mean PSNR over the scales against added parameters: models measured here, the paper's points quoted.
 
-    `added` gives the parameters of each measured model by its label without the plus of the ensemble.
+    `added` gives the parameters of each measured model by its label without the plus of the ensemble. Where
+    the paper has no numbers for the data set, both are drawn as gains over bicubic, the paper's on DIV2K.
     """
     metric = published_metric(data)
-    drawn = figure(5.2, 3.6)
-    axes = drawn.subplots()
-    count = quoted_parameters()
-    for row in quoted_rows(data, metric, scales):
-        method, _, backbone = row.label.partition(" (")
-        if method in count and all(cell.value is not None for cell in row.cells):
-            mean = np.mean([cell.value for cell in row.cells])
-            ours = method.startswith("Thera")
-            style = {"marker": "^" if ours else "o", "mfc": "none", "ls": "", "ms": 6}
-            axes.plot(count[method], mean, color=RED if ours else GREY, **style)
-            axes.annotate(
-                f"{method} ({backbone}", (count[method], mean), (4, 3), fontsize=6, textcoords="offset points"
-            )
-    drawn_any = False
-    for row in summarise(records, data, metric, scales).rows:
-        name = row.label.rstrip("+")
-        if name in added and all(cell.value is not None for cell in row.cells):
-            mean = np.mean([cell.value for cell in row.cells])
-            axes.plot(added[name], mean, marker="^", ms=8, color=RED, ls="")
-            axes.annotate(
-                row.label, (added[name], mean), (5, -9), fontsize=7, textcoords="offset points", color=RED
-            )
-            drawn_any = True
-    if not drawn_any:
+    measured = _means(summarise(records, data, metric, scales).rows)
+    points = {name: mean for name, mean in measured.items() if name.rstrip("+") in added}
+    if not points:
         raise InvalidInput(
             f"No model with known parameters has been measured on {data} at all of {list(scales)}."
         )
+    quoted, where = _means(quoted_rows(data, metric, scales)), f"{data}: filled measured here, hollow quoted"
+    title = METRIC_STYLES[metric].title
+    if not quoted:
+        quoted = _above("Bicubic", _means(quoted_rows("DIV2K", "psnr_rgb", scales)))
+        quoted = {label: gain for label, gain in quoted.items() if label.endswith("(EDSR-baseline)")}
+        points = {name: gain for name, gain in _above("bicubic", measured).items() if name in points}
+        where, title = f"filled measured here on {data}, hollow quoted on DIV2K", f"{title} above bicubic"
+    drawn = figure(5.2, 3.6)
+    axes = drawn.subplots()
+    parameters = quoted_parameters()
+    for label, value in quoted.items():
+        method = label.partition(" (")[0]
+        if method in parameters:
+            colour, marker = (RED, "^") if method.startswith("Thera") else (GREY, "o")
+            axes.plot(parameters[method], value, color=colour, marker=marker, mfc="none", ls="", ms=6)
+            axes.annotate(method, (parameters[method], value), (4, 3), fontsize=6, textcoords="offset points")
+    for label, value in points.items():
+        x = added[label.rstrip("+")]
+        axes.plot(x, value, marker="^", ms=8, color=RED, ls="")
+        axes.annotate(label, (x, value), (5, -9), fontsize=7, textcoords="offset points", color=RED)
     axes.set_xscale("log")
     axes.set_xlabel("added parameters", fontsize=8)
-    axes.set_ylabel(
-        f"{METRIC_STYLES[metric].title}, mean of " + ", ".join(f"×{s:g}" for s in scales), fontsize=8
-    )
-    axes.set_title(f"{data}: filled measured here, hollow quoted (trained on DIV2K)", fontsize=8)
+    axes.set_ylabel(f"{title}, mean of " + ", ".join(f"×{scale:g}" for scale in scales), fontsize=8)
+    backbones = sorted({label.partition(" (")[2].rstrip(")") for label in quoted} - {""})
+    axes.set_title(f"{where} ({', '.join(backbones)}, trained on DIV2K)", fontsize=8)
     axes.margins(x=0.2, y=0.15)
     return _finished(axes, drawn, legend=False)
+
+
+def _means(rows: Sequence[Row]) -> dict[str, float]:
+    """The mean over all columns of each row that has no gap."""
+    values = {row.label: [cell.value for cell in row.cells] for row in rows}
+    return {label: float(np.mean(v)) for label, v in values.items() if None not in v}  # type: ignore[arg-type]
+
+
+def _above(base: str, means: dict[str, float]) -> dict[str, float]:
+    """What each mean has over that of `base`; nothing where `base` was not measured."""
+    return {label: mean - means[base] for label, mean in means.items()} if base in means else {}
 
 
 def _finished(axes: Any, drawn: Figure, legend: bool = True) -> Figure:
@@ -120,5 +132,5 @@ def _finished(axes: Any, drawn: Figure, legend: bool = True) -> Figure:
     axes.grid(alpha=0.25, lw=0.5)
     axes.spines[["top", "right"]].set_visible(False)
     if legend:
-        axes.legend(fontsize=7, frameon=False)
+        axes.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     return drawn

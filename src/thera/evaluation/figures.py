@@ -32,7 +32,7 @@ def figure(width: float, height: float) -> Figure:
 def save(drawn: Figure, path: Path) -> None:
     """Write a figure; the suffix says how (PNG, PDF, SVG)."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    drawn.savefig(path)
+    drawn.savefig(path, bbox_inches="tight", pad_inches=0.06)
 
 
 def picture_figure(
@@ -59,7 +59,7 @@ def low_pass_figure(path: Path, side: int = 128) -> Figure:
     """One heat field, fitted at t = 1 only, at ×1, ×1/4, ×1/8 and ×1/16 beside a true Gaussian filter."""
     pixels = read(path).pixels
     n = min(side, *pixels.shape[:2])
-    image = central_crop(pixels, n) / 255.0
+    image = crop(pixels, busiest(pixels, n), n) / 255.0
     field = fit_whole(image)
     steps = (1, 4, 8, 16)
     gaussian = [gaussian_filter(image, 2 * NYQUIST_KAPPA * (s * s - 1)) for s in steps]
@@ -71,20 +71,49 @@ def low_pass_figure(path: Path, side: int = 128) -> Figure:
     return drawn
 
 
-def central_crop(image: NDArray[Any], height: int, width: int | None = None) -> NDArray[Any]:
-    """The middle of an image.
+def crop(image: NDArray[Any], at: tuple[float, float], side: int) -> NDArray[Any]:
+    """side×side pixels around a point (row, column) given as fractions of the image, or as many as there are.
 
-    >>> central_crop(np.zeros((9, 9, 3)), 3, 5).shape
-    (3, 5, 3)
+    >>> crop(np.zeros((9, 9, 3)), (0.0, 0.5), 5).shape
+    (5, 5, 3)
     """
-    width = height if width is None else width
-    top, left = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
-    return image[max(0, top) : max(0, top) + height, max(0, left) : max(0, left) + width]
+    tops = [round(fraction * n - side / 2) for fraction, n in zip(at, image.shape[:2], strict=True)]
+    top, left = (min(max(0, t), max(0, n - side)) for t, n in zip(tops, image.shape[:2], strict=True))
+    return image[top : top + side, left : left + side]
 
 
-def derivatives_figure(model: Any, image: NDArray[np.uint8], scale: int = 4, side: int = 96) -> Figure:
+def busiest(image: NDArray[np.uint8], window: int = 64) -> tuple[float, float]:
+    """Where an image has most detail, as fractions of its height and width: what is worth a close look.
+
+    >>> picture = np.zeros((100, 200, 3), np.uint8)
+    >>> picture[60:80:2, 140:160] = 255
+    >>> busiest(picture, 20)
+    (0.695, 0.75)
+    """
+    luma = unit(image) @ LUMA_WEIGHTS
+    detail = np.hypot(*np.gradient(luma)) if min(luma.shape) > 1 else luma
+    window = min(window, *luma.shape)
+    total = np.pad(detail.cumsum(0).cumsum(1), ((1, 0), (1, 0)))
+    sums = (
+        total[window:, window:]
+        - total[:-window, window:]
+        - total[window:, :-window]
+        + total[:-window, :-window]
+    )
+    best = np.argwhere(sums > sums.max() * (1 - 1e-9)).mean(0)
+    row, column = (best + window / 2) / luma.shape
+    return float(row), float(column)
+
+
+def derivatives_figure(
+    model: Any,
+    image: NDArray[np.uint8],
+    at: tuple[float, float] | None = None,
+    scale: int = 4,
+    side: int = 160,
+) -> Figure:
     """Signal, gradient and Laplacian of an enlarged crop: the field's exactly, the others' by differences."""
-    source, target = degrade(central_crop(image, side * 2), scale)
+    source, target = degrade(crop(image, at or busiest(image), side), scale)
     size = target.shape[:2]
     field = model.encode(unit(source))
 
@@ -127,35 +156,40 @@ def _differences(luma: Image) -> tuple[Image, Image, Image]:
 def zoom_figure(
     model: Any,
     image: NDArray[np.uint8],
+    at: tuple[float, float] | None = None,
     scales: Sequence[float] = (1.7, 3.3, 6.1, 11.4, 21.7),
-    centre: tuple[float, float] | None = None,
     side: int = 320,
 ) -> Figure:
     """One field at growing non-integer scales, each panel the same number of pixels around one point."""
     field = model.encode(unit(image))
     height, width = image.shape[:2]
-    row, column = centre or (height / 2, width / 2)
-    below = []
+    row, column = np.multiply(at or busiest(image, 16), (height, width))
+    panels = []
     for scale in scales:
         half = min(side / scale, height, width) / 2
         top = min(max(row - half, 0), height - 2 * half)
         left = min(max(column - half, 0), width - 2 * half)
         region = (top, left, top + 2 * half, left + 2 * half)
-        below.append(to_numpy(field.render(size=(side, side), region=region)))
-    return picture_figure([below], [f"×{scale:g}" for scale in scales])
+        panels.append(to_numpy(field.render(size=(side, side), region=region)))
+    return picture_figure([panels], [f"×{scale:g}" for scale in scales])
 
 
 def crops_figure(
-    models: Sequence[Any], image: NDArray[np.uint8], scale: float = 6, ensemble: bool = True, side: int = 192
+    models: Sequence[Any],
+    image: NDArray[np.uint8],
+    at: tuple[float, float] | None = None,
+    scale: float = 6,
+    side: int = 160,
 ) -> Figure:
-    """The middle of an enlarged image: the input's pixels, bicubic, each model, and the target."""
+    """A piece of an enlarged image: the input's pixels, bicubic, each model, and the target."""
     source, target = degrade(image, scale)
     size = target.shape[:2]
     low = unit(source)
     panels = [("input", resize(low, size, "nearest")), ("bicubic", resize(low, size))]
-    panels += [(model.name, model.upscale(low, size=size, ensemble=ensemble)) for model in models]
+    panels += [(model.name, model.upscale(low, size=size, ensemble=True)) for model in models]
     panels.append(("target", unit(target)))
-    crops = [central_crop(panel, min(side, *size)) for _, panel in panels]
+    where = at or busiest(target)
+    crops = [crop(panel, where, side) for _, panel in panels]
     return picture_figure(
         [crops], [f"{title}{f' ×{scale:g}' * (i == 0)}" for i, (title, _) in enumerate(panels)]
     )

@@ -37,6 +37,12 @@ from thera.evaluation.tables import (
 # What bicubic is known to reach on Set5 at ×2, ×3 and ×4, in 8-bit Y.
 KNOWN_BICUBIC = {2: 33.66, 3: 30.39, 4: 28.42}
 
+PROTOCOL = (
+    "Targets are cropped to multiples of the scale and reduced by MATLAB's bicubic, rounded to 8 bits. Outputs "
+    "are clipped, not rounded. A border of as many pixels as the scale is cut for the PSNR of Y, six more for "
+    "all else. Numbers are means of the images' own; the best measured one is bold, the second underlined."
+)
+
 CAPTIONS = {
     "crops": "Before and after at ×6",
     "zoom": "One field, read at growing non-integer scales",
@@ -60,7 +66,7 @@ def report(folder: Path) -> str:
     """The page as Markdown."""
     sections = [
         "# Results",
-        f"Everything on this page is written by `thera eval --report {folder.name}` from the files in "
+        f"Everything on this page is written by `thera eval --report {_short(folder)}` from the files in "
         f"[{folder.name}/]({folder.name}). Numbers are measured here unless a row says that it is quoted. "
         f"{QUOTED} [All tables of the paper](paper_tables.md).",
         *_evaluation(folder),
@@ -75,6 +81,11 @@ def report(folder: Path) -> str:
             f"{folder} holds no results: store some there, with thera eval -o {folder}/eval.jsonl."
         )
     return "\n\n".join(section.strip() for section in sections) + "\n"
+
+
+def _short(folder: Path) -> str:
+    """The folder as one says it in the project, wherever that lies."""
+    return "/".join(folder.resolve().parts[-2:])
 
 
 def _records(folder: Path, kind: str) -> list[Record]:
@@ -92,12 +103,8 @@ def _evaluation(folder: Path) -> list[str]:
         return []
     found = list(dict.fromkeys(record["data"] for record in records))
     data_sets = [name for name in BENCHMARKS if name in found] + [n for n in found if n not in BENCHMARKS]
-    sections = [
-        "## Super-resolution",
-        "Reproduced by:",
-        "\n".join(_commands(records, folder)),
-        *_known(records),
-    ]
+    commands = "\n".join(["```", *_commands(records, folder), "```"])
+    sections = ["## Super-resolution", PROTOCOL, "Reproduced by:", commands, *_known(records)]
     for data in data_sets:
         sections.append(f"### {data}")
         for metric in (published_metric(data), "ssim", "gmsd"):
@@ -128,8 +135,8 @@ def _commands(records: Sequence[Record], folder: Path) -> list[str]:
         flag = "" if ensemble else " --no-ensemble"
         for scales, sets in groups.items():
             numbers = " ".join(f"{scale:g}" for scale in scales)
-            out = f"{folder.name}/eval.jsonl"
-            commands.append(f"    {start} --data {' '.join(sets)} --scales {numbers}{flags}{flag} -o {out}")
+            out = f"{_short(folder)}/eval.jsonl"
+            commands.append(f"{start} --data {' '.join(sets)} --scales {numbers}{flags}{flag} -o {out}")
     return commands
 
 
