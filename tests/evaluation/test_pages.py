@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from thera.errors import InvalidInput, MissingDependency, TheraError
+from thera.evaluation import methods
 from thera.evaluation.ablation import ablation_markdown
 from thera.evaluation.bench import Case, bare_backbone_ms, bench_markdown, measure, measure_apart
 from thera.evaluation.inspection import inspect_model, inspection_text, parameters_by_part
@@ -65,6 +66,24 @@ def test_inspection_shows_kappa_against_theory_and_the_bank(model):
     text = inspection_text(record)
     assert "κ            0.0702   (1.00 of ln 4 / 2π² = 0.0702" in text
     assert "last layer          8,320" in text
+
+
+def test_large_inputs_are_encoded_in_tiles_with_the_same_result(model, monkeypatch, photograph):
+    image = photograph(140, 12).astype(np.float32) / 255
+    method = methods.model_method(model, "air", "", False, "torch")
+    whole = method.upscale(image, (196, 17))
+    calls = []
+    monkeypatch.setattr(model, "encode", lambda tile, encode=model.encode: calls.append(1) or encode(tile))
+    monkeypatch.setattr(methods, "WHOLE_PIXELS", 0)
+    for memory in range(64 << 20, 1 << 30, 1 << 20):  # the least that is enough
+        monkeypatch.setattr(methods, "TILE_MEMORY", memory)
+        try:
+            tiled = method.upscale(image, (196, 17))
+            break
+        except InvalidInput:
+            continue
+    assert len(calls) > 1
+    np.testing.assert_allclose(tiled, whole, atol=1e-5)
 
 
 def test_a_case_is_timed_in_a_process_of_its_own(air):

@@ -38,9 +38,10 @@ from thera.evaluation.tables import (
 KNOWN_BICUBIC = {2: 33.66, 3: 30.39, 4: 28.42}
 
 PROTOCOL = (
-    "Targets are cropped to multiples of the scale and reduced by MATLAB's bicubic, rounded to 8 bits. Outputs "
-    "are clipped, not rounded. A border of as many pixels as the scale is cut for the PSNR of Y, six more for "
-    "all else. Numbers are means of the images' own; the best measured one is bold, the second underlined."
+    "Targets are cropped to multiples of the scale and reduced by MATLAB's bicubic, rounded to 8 bits. "
+    "Outputs are clipped, not rounded. A border of as many pixels as the scale is cut for the PSNR of Y, six "
+    "more for all else. Numbers are means over the images; the best measured one is bold, the second "
+    "underlined."
 )
 
 CAPTIONS = {
