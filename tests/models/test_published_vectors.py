@@ -9,13 +9,13 @@ from model_reference import PUBLISHED, onnx_model, torch_model, vectors
 from thera.models import Model
 
 # These random weights make phases of hundreds of radians, which magnify rounding: two float32 programs that
-# sum in different orders differ by up to 1.8e-3 of the standard deviation at the worst pixel, 2e-4 on average.
+# sum in different orders differ by 1.8e-3 of the standard deviation at the worst pixel, 2e-4 on average.
 WORST, TYPICAL = 4e-3, 4e-4
 ENCODING = 3e-4  # the features' worst; 1.4e-4 is measured
 
 
 def on_a_border(cells: int, size: int) -> np.ndarray:
-    """Output pixels whose centre lies on the border of two cells: which they read is an accident of rounding."""
+    """Output pixels whose centre lies between two cells: which one they read is an accident of rounding."""
     centre = (np.arange(size) + 0.5) * cells / size
     return np.abs(centre - np.round(centre)) < 1e-4
 

@@ -15,11 +15,12 @@ def download(repository: str) -> Path:
     if len(repository.split("/")) != 2 or not all(repository.split("/")):
         raise InvalidInput(f"hf:{repository} names no repository: expected hf:owner/repository")
     hub = require("huggingface_hub", "hub", f"hf:{repository}")
+    errors = require("huggingface_hub.errors", "hub", f"hf:{repository}")
     try:
         folder = hub.snapshot_download(repository, allow_patterns=[f"*{suffix}" for suffix in SUFFIXES])
-    except (hub.errors.HFValidationError, hub.errors.RepositoryNotFoundError) as error:
+    except (errors.HFValidationError, errors.RepositoryNotFoundError) as error:
         raise ModelError(f"hf:{repository} is not a repository one can read: check its name") from error
-    except (hub.errors.HfHubHTTPError, hub.errors.LocalEntryNotFoundError, OSError) as error:
+    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError) as error:
         raise ModelError(
             f"hf:{repository} cannot be reached and is not in the local cache: go online, or give a file"
         ) from error

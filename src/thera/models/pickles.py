@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,6 +19,20 @@ import numpy as np
 from thera.errors import ModelError, UnsafeCheckpoint
 
 NUMBERS = frozenset(("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"))
+# What the unpickler raises for bytes that are no pickle.
+_DAMAGE = (
+    pickle.UnpicklingError,
+    struct.error,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 LARGEST_TREE = 100_000  # containers and values; the largest published checkpoint has under 2,000
 
 
@@ -26,11 +41,9 @@ def read_pickle(path: str | Path) -> Any:
     try:
         with open(path, "rb") as file:
             return _plain(_Unpickler(file).load(), [LARGEST_TREE])
-    except UnsafeCheckpoint as refusal:
-        raise UnsafeCheckpoint(f"{path} is refused, and nothing of it ran: {refusal}") from None
-    except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, KeyError) as error:
-        raise ModelError(f"{path} is a damaged pickle ({error}): fetch it again") from error
-    except (TypeError, ValueError, OverflowError, MemoryError, RecursionError) as error:
+    except ModelError as refusal:
+        raise type(refusal)(f"{path} is refused, and nothing of it ran: {refusal}") from None
+    except _DAMAGE as error:
         raise ModelError(f"{path} is a damaged pickle ({error}): fetch it again") from error
 
 
@@ -116,6 +129,11 @@ def _latin1(text: Any, encoding: Any = "latin1") -> bytes:
     return text.encode("latin1")
 
 
+def _no_bytes() -> bytes:
+    """Protocols 0 to 2 write empty bytes as a call without arguments."""
+    return b""
+
+
 def _dict(*items: Any) -> dict[Any, Any]:
     return dict(*items)
 
@@ -133,10 +151,13 @@ _NAMES = {
     "flax.core.frozen_dict.FrozenDict": _StandIn(_dict),
     "collections.OrderedDict": _StandIn(_dict),
     "_codecs.encode": _StandIn(_latin1),
+    "__builtin__.bytes": _StandIn(_no_bytes),
 }
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(pickle._Unpickler):
+    """In its Python form: the one in C allocates as much as a damaged index says."""
+
     def find_class(self, module: str, name: str) -> Any:
         try:
             return _NAMES[f"{module}.{name}"]

@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from threading import Lock
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -47,7 +48,9 @@ class TorchEngine:
         self._graphs = GraphCache(self._compute) if self._device.type == "cuda" else None
 
     def asarray(self, image: Array) -> Tensor:
-        return torch.asarray(image, dtype=torch.float32, device=self._device, copy=True).detach().contiguous()
+        if not isinstance(image, Tensor):
+            image = torch.from_numpy(np.ascontiguousarray(image))
+        return image.detach().to(self._device, torch.float32, copy=True).contiguous()
 
     def features(self, image: Array) -> Tensor:
         if self._graphs is not None and image.shape[0] * image.shape[1] <= GRAPH_PIXELS:

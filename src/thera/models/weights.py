@@ -65,7 +65,7 @@ def load_safetensors(path: str | Path) -> tuple[Thera, dict[str, Any]]:
     metadata = read_header(path)
     try:
         state = library.load_file(str(path))
-    except library.SafetensorError as error:
+    except require("safetensors", "torch", "a safetensors file").SafetensorError as error:
         raise ModelError(f"{path} is damaged ({error}): fetch it again") from error
     return build(Spec.from_dict(metadata), state, str(path)), metadata
 
@@ -78,9 +78,7 @@ def read_header(path: str | Path) -> dict[str, Any]:
             header = json.loads(file.read(length))
         return json.loads(header["__metadata__"]["thera"])
     except (KeyError, TypeError):
-        raise ModelError(
-            f"{path} is a safetensors file but not a Thera model: its header names none"
-        ) from None
+        raise ModelError(f"{path} is a safetensors file, but its header names no Thera model") from None
     except ValueError as error:
         raise ModelError(f"{path} is damaged ({error}): fetch it again") from error
 
