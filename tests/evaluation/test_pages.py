@@ -86,6 +86,47 @@ def test_large_inputs_are_encoded_in_tiles_with_the_same_result(model, monkeypat
     np.testing.assert_allclose(tiled, whole, atol=1e-5)
 
 
+@pytest.fixture
+def ablation(tmp_path):
+    """Files of small networks with random weights whose fields are not near zero, by what is ablated."""
+    torch = pytest.importorskip("torch")
+    from thera.models import save_safetensors
+    from thera.networks import Spec, Thera
+
+    def make(**what):
+        torch.manual_seed(1)
+        network = Thera(Spec("edsr", "air", components=8, **what))
+        torch.nn.init.normal_(network.head.weight, std=0.2)
+        path = tmp_path / "ablation.safetensors"
+        save_safetensors(network, path)
+        return path
+
+    return make
+
+
+@pytest.mark.parametrize("ensemble", [False, True])
+def test_point_by_point_evaluation_equals_rendering_where_both_can(ablation, photograph, ensemble):
+    from thera.evaluation.direct import DirectModel, is_ablation
+    from thera.models import load
+
+    path = ablation()
+    assert not is_ablation(path)
+    image = photograph(9, 13).astype(np.float32) / 255
+    direct = DirectModel(path, "cpu").upscale(image, (27, 39), ensemble)
+    rendered = load(path, device="cpu").upscale(image, size=(27, 39), ensemble=ensemble)
+    np.testing.assert_allclose(direct, rendered, atol=1e-4)  # float32 phases of up to 20 radians
+
+
+@pytest.mark.parametrize("what", [{"activation": "relu"}, {"predicted_components": True}])
+def test_ablations_that_no_field_holds_are_evaluated_all_the_same(ablation, photograph, what):
+    (method,) = methods.load_methods([f"Mine={ablation(**what)}"], device="cpu")
+    assert (method.name, method.engine) == ("Mine+", "torch, point by point cpu f32")
+    image = photograph(8, 8).astype(np.float32) / 255
+    output = method.upscale(image, (20, 20))
+    assert output.shape == (20, 20, 3)
+    assert np.abs(output - method.upscale(image + 0.01, (20, 20))).max() > 1e-4
+
+
 def test_a_case_is_timed_in_a_process_of_its_own(air):
     record = measure_apart(Case(str(air), engine="torch", device="cpu", side=8, repeats=1))
     assert record["encode_ms"] > 0

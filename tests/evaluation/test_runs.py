@@ -1,6 +1,8 @@
 """Runs over folders: what is measured, stored, resumed and refused."""
 
 import json
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -179,6 +181,22 @@ def test_an_unknown_baseline_and_nothing_at_all_are_refused():
         load_methods([], ["bilinear"])
     with pytest.raises(InvalidInput, match="Nothing to evaluate"):
         load_methods([], [])
+
+
+def test_measuring_needs_none_of_the_programs_other_parts(folder, tmp_path):
+    """A machine with a GPU and little else: no click, no tqdm, no matplotlib, no image codecs."""
+    absent = ["click", "tqdm", "matplotlib", "tifffile", "imagecodecs", "torch", "onnxruntime"]
+    code = f"""
+import sys
+sys.modules |= dict.fromkeys({absent!r})
+from pathlib import Path
+from thera.evaluation.images import image_sets
+from thera.evaluation.methods import load_methods
+from thera.evaluation.runner import run
+print(len(run(load_methods([], ["bicubic"]), image_sets([{str(folder)!r}]), [2], Path({str(tmp_path / "o.jsonl")!r}))))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "3\n", done.stderr
 
 
 def test_a_folder_without_images_is_refused(tmp_path):

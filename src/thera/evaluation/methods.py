@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.errors import InvalidInput
+from thera.evaluation.direct import DirectModel, is_ablation
 from thera.evaluation.protocol import Upscaler
 from thera.evaluation.resize import Kernel, resize
 from thera.field.psf import to_numpy
@@ -44,7 +45,7 @@ def model_method(model: Any, name: str, identity: str, ensemble: bool, engine: s
     """A model as a method; with the ensemble of four rotations it is marked by the customary plus."""
 
     def upscale(image: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.floating]:
-        if image.shape[0] * image.shape[1] > WHOLE_PIXELS:
+        if image.shape[0] * image.shape[1] > WHOLE_PIXELS and not isinstance(model, DirectModel):
             return _tiled(model, image, size, ensemble)
         return model.upscale(image, size=size, ensemble=ensemble)
 
@@ -88,9 +89,14 @@ def sinc_method(method: Method) -> Method:
 
 def fingerprint(model: Any) -> str:
     """A digest of the model's last layer, bank and κ: the same in every file format and on every engine."""
-    field = model.encode(np.zeros((8, 8, 3), np.float32))
+    parameters: list[Any]
+    if isinstance(model, DirectModel):
+        parameters = [*model.parameters()]
+    else:
+        field = model.encode(np.zeros((8, 8, 3), np.float32))
+        parameters = [field.head_weight, field.head_bias, field.components, np.float64(field.kappa)]
     digest = hashlib.sha256()
-    for parameter in (field.head_weight, field.head_bias, field.components, np.float64(field.kappa)):
+    for parameter in parameters:
         digest.update(np.ascontiguousarray(to_numpy(parameter), dtype=np.float32).tobytes())
     return digest.hexdigest()[:12]
 
@@ -148,7 +154,10 @@ def load_methods(
 def _load(source: str, label: str | None, ensemble: bool, options: dict[str, Any]) -> Method:
     from thera.models import load
 
-    model = load(source, **options)
+    if is_ablation(source):
+        model: Any = DirectModel(source, options.get("device", "auto"))
+    else:
+        model = load(source, **options)
     info = model.info
     identity = fingerprint(model) if info.precision == "f32" else f"{fingerprint(model)} {info.precision}"
     engine = f"{info.engine} {info.device} {info.precision}"
