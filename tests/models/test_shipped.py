@@ -1,0 +1,50 @@
+"""The models that come with Thera."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from thera.models import load, shipped
+from thera.models.onnx_engine import OnnxEngine
+
+SHIPPED = shipped()
+
+
+def test_the_default_model_ships():
+    assert "edsr-air" in [model.name for model in SHIPPED]
+
+
+@pytest.mark.parametrize("model", SHIPPED, ids=lambda model: model.name)
+def test_both_files_are_one_model(model):
+    onnx, torch = OnnxEngine(model.onnx, threads=1), load(model.name, engine="torch", device="cpu")
+    assert onnx.metadata == model.metadata == torch.info.metadata
+    assert (model.name, model.spec.published) == (model.spec.name, False)
+    assert np.array_equal(onnx.head.components, torch._engine.head.components)
+    assert onnx.head.kappa == torch.info.kappa
+
+
+@pytest.mark.parametrize("model", SHIPPED, ids=lambda model: model.name)
+def test_engines_agree_on_a_photograph(model, photograph):
+    onnx, torch = load(model.name, threads=1), load(model.name, engine="torch", device="cpu")
+    assert (onnx.info.engine, torch.info.engine) == ("onnx", "torch")
+    for scale in (2, 3.3):
+        assert np.abs(onnx.upscale(photograph, scale) - torch.upscale(photograph, scale)).max() < 1e-4
+
+
+@pytest.mark.parametrize("model", SHIPPED, ids=lambda model: model.name)
+def test_a_shipped_model_sharpens_a_photograph_and_keeps_its_colours(model, photograph):
+    small = photograph.reshape(32, 2, 48, 2, 3).mean((1, 3))
+    ours = load(model.name, threads=1).upscale(small, scale=2)
+    nearest = small.repeat(2, 0).repeat(2, 1)
+    assert np.abs(ours - photograph).mean() < 0.8 * np.abs(nearest - photograph).mean()
+    assert np.abs(ours.mean((0, 1)) - photograph.mean((0, 1))).max() < 5e-3
+
+
+@pytest.mark.parametrize("model", SHIPPED, ids=lambda model: model.name)
+def test_files_are_small_and_say_nothing_of_where_they_were_made(model):
+    for path in (model.onnx, model.safetensors):
+        data = path.read_bytes()
+        assert len(data) < 2.2 * model.parameters + 200_000  # two bytes a weight
+        for trace in (b"site-packages", b".py", b"/home", b"/usr/", b"/tmp", b"stack_trace"):
+            assert trace not in data
