@@ -193,7 +193,8 @@ from pathlib import Path
 from thera.evaluation.images import image_sets
 from thera.evaluation.methods import load_methods
 from thera.evaluation.runner import run
-print(len(run(load_methods([], ["bicubic"]), image_sets([{str(folder)!r}]), [2], Path({str(tmp_path / "o.jsonl")!r}))))
+folder, out = {str(folder)!r}, Path({str(tmp_path / "eval.jsonl")!r})
+print(len(run(load_methods([], ["bicubic"]), image_sets([folder]), [2], out)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "3\n", done.stderr

@@ -13,14 +13,25 @@ from thera.cli.variadic import VariadicCommand
 @click.command("bench", cls=VariadicCommand)
 @click.argument("models", metavar="[MODEL]...", nargs=-1)
 @click.option(
-    "--sizes", multiple=True, type=click.IntRange(1), default=[48], show_default=True, metavar="N..."
+    "--sizes",
+    multiple=True,
+    type=click.IntRange(1),
+    default=[48],
+    show_default=True,
+    metavar="N...",
+    help="Sides of square inputs, in pixels.",
 )
-@click.option("--scale", type=float, default=4, show_default=True)
+@click.option("--scale", type=float, default=4, show_default=True, help="How much they are enlarged.")
 @click.option(
-    "--engines", multiple=True, type=click.Choice(["onnx", "torch"]), default=["onnx"], show_default=True
+    "--engines",
+    multiple=True,
+    type=click.Choice(["onnx", "torch"]),
+    default=["onnx"],
+    show_default=True,
+    help="What runs the models.",
 )
-@click.option("--device", default="auto", show_default=True)
-@click.option("--precision", default="f32", show_default=True)
+@click.option("--device", default="auto", show_default=True, help="Where they run: cpu, cuda, …")
+@click.option("--precision", default="f32", show_default=True, help="f32, tf32, bf16 or f16.")
 @click.option(
     "--repeats", type=click.IntRange(1), default=10, show_default=True, help="The median is printed."
 )
