@@ -27,6 +27,30 @@ from thera.networks.kernels_convnext import INTERPRETED, MULTIPROCESSORS, _gelu
 from thera.networks.spec import WINDOW
 from thera.networks.swinir import ALIGNED_HEAD, ALIGNED_HIDDEN, ALIGNED_WIDTH, HEAD, HEADS, WIDTH, SwinLayer
 
+
+class Tile(NamedTuple):
+    """How a matrix product is cut."""
+
+    rows: int
+    columns: int
+    depth: int  # at a time
+    warps: int
+    stages: int  # of the software pipeline
+    registers: int | None = None  # at most, to a thread
+
+
+class Share(NamedTuple):
+    """How windows are shared out among programs that persist."""
+
+    programs: int  # to a multiprocessor
+    stages: int
+    registers: int | None = None
+
+
+# Measured with benchmarks/kernels_swin.py, which also times the alternatives.
+EXPAND, EXPAND_BACKWARD = Tile(128, 128, 64, 8, 2, 128), Tile(128, 128, 64, 8, 2)
+EXPAND_F32 = Tile(64, 64, 32, 4, 2)
+ATTENTION, ATTENTION_BACKWARD = Share(4, 2), Share(3, 1, 168)
 AREA = WINDOW * WINDOW
 TABLE = (2 * WINDOW - 1) ** 2  # relative positions in a window
 
@@ -200,7 +224,7 @@ def _unfold_weights(
         _unfold_table(gposition, gtable, program - 2 * NORMS - 7 * D_OUT // BR, HEADS, 32)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def _norm(
     x, y, total, unit, rstd, M, eps,
     ADD: tl.constexpr, D: tl.constexpr, D_OUT: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr,
@@ -224,7 +248,7 @@ def _norm(
     tl.store(rstd + rows, r, ok)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def _norm_backward(
     gunit, unit, rstd, gout, gx, M,
     D: tl.constexpr, D_OUT: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr,
@@ -246,42 +270,64 @@ def _norm_backward(
 
 
 @triton.jit
-def _tile(keep, M, PIXELS, KEEP: tl.constexpr, COLUMNS: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr):
-    """Offsets, mask and column numbers of a tile of rows, and what stochastic depth multiplies each by."""
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    c = tl.program_id(1) * BC + tl.arange(0, BC)
-    ok = rows < M
-    k = tl.full((BM,), 1.0, tl.float32)
+def _product(
+    rows, weight, M, row_stride, column_stride,
+    COLUMNS: tl.constexpr, D: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
+    BK: tl.constexpr,
+):  # fmt: skip
+    """A tile of rows · weight in float32, rows: M×D, weight: D×COLUMNS; and its offsets, mask and columns."""
+    r = tl.program_id(1) * BM + tl.arange(
+        0, BM
+    )  # programs that share rows are neighbours: they share a cache
+    c = tl.program_id(0) * BC + tl.arange(0, BC)
+    k = tl.arange(0, BK)
+    ok = (r < M)[:, None]
+    a = rows + r.to(tl.int64)[:, None] * D + k[None, :]
+    b = weight + k[:, None] * row_stride + c[None, :] * column_stride
+    y = tl.zeros((BM, BC), tl.float32)
+    for start in range(0, D, BK):
+        y = tl.dot(tl.load(a + start, ok, 0.0), tl.load(b + start * row_stride), y, input_precision=PRECISION)
+    return y, r.to(tl.int64)[:, None] * COLUMNS + c[None, :], ok, c[None, :]
+
+
+@triton.jit
+def _kept(keep, M, pixels, KEEP: tl.constexpr, BM: tl.constexpr):
+    """BM×1: what stochastic depth multiplies each row of this tile by."""
+    r = tl.program_id(1) * BM + tl.arange(0, BM)
     if KEEP:
-        k = tl.load(keep + rows // PIXELS, ok, 0.0)
-    return rows.to(tl.int64)[:, None] * COLUMNS + c[None, :], ok[:, None], c[None, :], k[:, None]
+        return tl.load(keep + r // pixels, r < M, 0.0)[:, None]
+    else:
+        return tl.full((BM, 1), 1.0, tl.float32)
 
 
-@triton.jit
-def _activate(
-    hidden, keep, out, M, PIXELS,
-    KEEP: tl.constexpr, HIDDEN: tl.constexpr, HIDDEN_OUT: tl.constexpr, FAST: tl.constexpr,
-    BM: tl.constexpr, BC: tl.constexpr,
+@triton.jit(do_not_specialize=["M", "pixels"])
+def _expand(
+    unit, weight, keep, hidden, out, M, pixels,
+    KEEP: tl.constexpr, D: tl.constexpr, HIDDEN: tl.constexpr, HIDDEN_OUT: tl.constexpr, FAST: tl.constexpr,
+    PRECISION: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """out = keep · gelu(hidden), with keep in the first surplus column."""
-    at, ok, c, k = _tile(keep, M, PIXELS, KEEP, HIDDEN_OUT, BM, BC)
-    g, _ = _gelu(tl.load(hidden + at, ok, 0.0).to(tl.float32), FAST)
-    tl.store(out + at, (tl.where(c == HIDDEN, 1.0, g) * k).to(out.dtype.element_ty), ok)
+    """hidden = unit · weightᵀ; out = keep · gelu(hidden), with keep in the first surplus column."""
+    h, at, ok, c = _product(unit, weight, M, 1, D, HIDDEN_OUT, D, PRECISION, BM, BC, BK)
+    tl.store(hidden + at, h.to(hidden.dtype.element_ty), ok)
+    g, _ = _gelu(h, FAST)
+    g = tl.where(c == HIDDEN, 1.0, g) * _kept(keep, M, pixels, KEEP, BM)
+    tl.store(out + at, g.to(out.dtype.element_ty), ok)
 
 
-@triton.jit
-def _activate_backward(
-    hidden, keep, grad, M, PIXELS,
-    KEEP: tl.constexpr, HIDDEN_OUT: tl.constexpr, FAST: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
+@triton.jit(do_not_specialize=["M", "pixels"])
+def _expand_backward(
+    gout, weight, keep, hidden, ghidden, M, pixels,
+    KEEP: tl.constexpr, D: tl.constexpr, HIDDEN_OUT: tl.constexpr, FAST: tl.constexpr,
+    PRECISION: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """grad, at the output of `_activate`, becomes that at its input."""
-    at, ok, _, k = _tile(keep, M, PIXELS, KEEP, HIDDEN_OUT, BM, BC)
+    """From the gradient behind the second product, whose weight this is, to that before the activation."""
+    gg, at, ok, _ = _product(gout, weight, M, HIDDEN_OUT, 1, HIDDEN_OUT, D, PRECISION, BM, BC, BK)
     h = tl.load(hidden + at, ok, 0.0).to(tl.float32)
-    gg = tl.load(grad + at, ok, 0.0).to(tl.float32)
     g, s = _gelu(h, FAST)
     # gelu' = s + h s (1 - s) · 2 du/dh
-    gh = k * gg * (s + (g - g * s) * (1.5957691216057308 + 0.21406444881780075 * h * h))
-    tl.store(grad + at, gh.to(grad.dtype.element_ty), ok)
+    gg *= s + (g - g * s) * (1.5957691216057308 + 0.21406444881780075 * h * h)
+    gg *= _kept(keep, M, pixels, KEEP, BM)
+    tl.store(ghidden + at, gg.to(ghidden.dtype.element_ty), ok)
 
 
 @triton.jit
@@ -323,19 +369,18 @@ def _logits(q, k, position, beyond, scale, SHIFT: tl.constexpr):
     return s
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["windows", "H", "W", "steps"])
 def _attention(
-    qkv, table, keep, out, logsum, WINDOWS, H, W, scale,
+    qkv, table, keep, out, logsum, windows, H, W, scale, steps,
     KEEP: tl.constexpr, SHIFT: tl.constexpr, HEADS: tl.constexpr, HEAD: tl.constexpr, D: tl.constexpr,
-    STEPS: tl.constexpr,
 ):  # fmt: skip
     """A program owns one head and every P-th window: the head's position bias stays in registers."""
     h = tl.program_id(0)
     i, d = tl.arange(0, 64), tl.arange(0, D)
     position = _position(table, h, HEADS, False)
-    for step in range(STEPS):
+    for step in range(steps):
         window = step * tl.num_programs(1) + tl.program_id(1)
-        ok = window < WINDOWS
+        ok = window < windows
         pixels, sample, beyond = _window(window, H, W, SHIFT)
         at = qkv + pixels[:, None] * (3 * HEADS * D) + h * D + d[None, :]
         q, k, v = tl.load(at, ok, 0.0), tl.load(at + HEADS * D, ok, 0.0), tl.load(at + 2 * HEADS * D, ok, 0.0)
@@ -351,10 +396,10 @@ def _attention(
         tl.store(out + pixels[:, None] * (HEADS * D) + h * D + d[None, :], y.to(v.dtype), ok)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["windows", "H", "W", "steps"])
 def _attention_backward(
-    qkv, table, keep, logsum, gy, gqkv, gposition, WINDOWS, H, W, scale,
-    KEEP: tl.constexpr, SHIFT: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr, STEPS: tl.constexpr,
+    qkv, table, keep, logsum, gy, gqkv, gposition, windows, H, W, scale, steps,
+    KEEP: tl.constexpr, SHIFT: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
     """As forward; the gradient of the head's position bias stays in registers too.
 
@@ -364,9 +409,9 @@ def _attention_backward(
     i, d = tl.arange(0, 64), tl.arange(0, D)
     position = _position(table, h, HEADS, True)
     gp = tl.zeros((64, 64), tl.float32)
-    for step in range(STEPS):
+    for step in range(steps):
         window = step * tl.num_programs(1) + tl.program_id(1)
-        ok = window < WINDOWS
+        ok = window < windows
         pixels, sample, beyond = _window(window, H, W, SHIFT)
         at = pixels[:, None] * (3 * HEADS * D) + h * D + d[None, :]
         q = tl.load(qkv + at, ok, 0.0)
@@ -494,37 +539,55 @@ def norm_backward(gunit: Tensor, unit: Tensor, rstd: Tensor, gout: Tensor) -> Te
     return gx
 
 
-ACTIVATION_TILE = {"BM": 32, "BC": 128}
+def _multiply_as(operand: torch.dtype) -> str:
+    """How Triton multiplies matrices: float32 as PyTorch is set to, in TF32 or to the last digit but one."""
+    if operand != torch.float32 or INTERPRETED:
+        return "ieee"
+    matmul = torch.backends.cuda.matmul
+    tf32 = matmul.fp32_precision == "tf32" if hasattr(matmul, "fp32_precision") else matmul.allow_tf32
+    return "tf32" if tf32 else "tf32x3"
 
 
-def _activation(t: Tensor, keep: Tensor | None) -> tuple[tuple[int, int], dict[str, Any]]:
-    """Grid and constants of the two kernels of the activation."""
-    fast = not (INTERPRETED or t.dtype == torch.float32)
-    grid = triton.cdiv(t.shape[0], ACTIVATION_TILE["BM"]), ALIGNED_HIDDEN // ACTIVATION_TILE["BC"]
-    return grid, {"KEEP": keep is not None, "HIDDEN_OUT": ALIGNED_HIDDEN, "FAST": fast} | ACTIVATION_TILE
+def _expansion(t: Tensor, keep: Tensor | None, tile: Tile) -> tuple[tuple[int, int], dict[str, Any]]:
+    """Grid and constants of the two kernels of the first half of the mlp."""
+    full = t.dtype == torch.float32
+    tile = EXPAND_F32 if full else tile
+    constants = {"D": ALIGNED_WIDTH, "HIDDEN_OUT": ALIGNED_HIDDEN, "PRECISION": _multiply_as(t.dtype)}
+    constants |= {"KEEP": keep is not None, "FAST": not (full or INTERPRETED)}
+    constants |= {"BM": tile.rows, "BC": tile.columns, "BK": tile.depth}
+    constants |= {"num_warps": tile.warps, "num_stages": tile.stages, "maxnreg": tile.registers}
+    return (ALIGNED_HIDDEN // tile.columns, triton.cdiv(t.shape[0], tile.rows)), constants
 
 
-def activate(hidden: Tensor, keep: Tensor | None, pixels: int) -> Tensor:
-    """keep · gelu(hidden), keep in column 360. hidden: M×384; keep: one for every `pixels` rows."""
-    grid, constants = _activation(hidden, keep)
-    out = torch.empty_like(hidden)
-    _activate[grid](hidden, keep, out, hidden.shape[0], pixels, HIDDEN=2 * WIDTH, num_warps=4, **constants)
-    return out
+def expand(unit: Tensor, weight: Tensor, keep: Tensor | None, pixels: int) -> tuple[Tensor, Tensor]:
+    """hidden = unit weightᵀ, and keep · gelu(hidden) with keep in column 360.
+
+    unit: M×192; weight: 384×192; keep: one for every `pixels` rows. Returns M×384, twice.
+    """
+    M, (grid, constants) = unit.shape[0], _expansion(unit, keep, EXPAND)
+    hidden, out = unit.new_empty(M, ALIGNED_HIDDEN), unit.new_empty(M, ALIGNED_HIDDEN)
+    _expand[grid](unit, weight, keep, hidden, out, M, pixels, HIDDEN=2 * WIDTH, **constants)
+    return hidden, out
 
 
-def activate_backward_(grad: Tensor, hidden: Tensor, keep: Tensor | None, pixels: int) -> Tensor:
-    """In place: M×384 numbers need not be written twice."""
-    grid, constants = _activation(hidden, keep)
-    _activate_backward[grid](hidden, keep, grad, hidden.shape[0], pixels, num_warps=4, **constants)
-    return grad
+def expand_backward(gout: Tensor, weight: Tensor, hidden: Tensor, keep: Tensor | None, pixels: int) -> Tensor:
+    """∂hidden from ∂(the second product, by `weight`: 192×384)."""
+    grid, constants = _expansion(gout, keep, EXPAND_BACKWARD)
+    ghidden = torch.empty_like(hidden)
+    _expand_backward[grid](gout, weight, keep, hidden, ghidden, gout.shape[0], pixels, **constants)
+    return ghidden
 
 
-def _attention_share(M: int, keep: Tensor | None, shift: int, to_one: int) -> tuple[tuple[int, int], dict]:
-    """Grid and constants of the two kernels of attention, with `to_one` programs to a multiprocessor."""
+def _attention_share(
+    M: int, keep: Tensor | None, shift: int, share: Share
+) -> tuple[tuple[int, int], dict[str, Any]]:
+    """Grid and last arguments of the two kernels of attention."""
     windows = M // AREA
-    programs = max(1, min(windows, to_one * MULTIPROCESSORS // HEADS))
+    programs = max(1, min(windows, share.programs * MULTIPROCESSORS // HEADS))
     steps = triton.cdiv(windows, programs)
-    constants = {"KEEP": keep is not None, "SHIFT": shift, "HEADS": HEADS, "D": ALIGNED_HEAD, "STEPS": steps}
+    constants: dict[str, Any] = {"KEEP": keep is not None, "SHIFT": shift, "HEADS": HEADS, "D": ALIGNED_HEAD}
+    constants |= {"num_warps": 4, "num_stages": share.stages, "maxnreg": share.registers}
+    constants["steps"] = tl.constexpr(steps) if INTERPRETED else steps  # it knows no other bounds of loops
     return (HEADS, triton.cdiv(windows, steps)), constants
 
 
@@ -538,10 +601,10 @@ def attention(
     """
     M = qkv.shape[0]
     out, logsum = qkv.new_empty(M, ALIGNED_WIDTH), qkv.new_empty(M, HEADS, dtype=torch.float32)
-    grid, constants = _attention_share(M, keep, shift, 4)
+    grid, constants = _attention_share(M, keep, shift, ATTENTION)
     _attention[grid](
         qkv, table, keep, out, logsum, M // AREA, H, W, HEAD**-0.5,
-        HEAD=HEAD, num_warps=4, num_stages=2, **constants,
+        HEAD=HEAD, **constants,
     )  # fmt: skip
     return out, logsum
 
@@ -552,12 +615,11 @@ def attention_backward(
     """∂qkv, and ∂position (6×64×64)."""
     M = qkv.shape[0]
     gqkv = torch.empty_like(qkv)
-    grid, constants = _attention_share(M, keep, shift, 2)
+    grid, constants = _attention_share(M, keep, shift, ATTENTION_BACKWARD)
     gposition = qkv.new_empty(grid[1], HEADS, AREA, AREA, dtype=torch.float32)
     _attention_backward[grid](
-        qkv, table, keep, logsum, gy, gqkv, gposition, M // AREA, H, W, HEAD**-0.5,
-        num_warps=4, num_stages=2, **constants,
-    )  # fmt: skip
+        qkv, table, keep, logsum, gy, gqkv, gposition, M // AREA, H, W, HEAD**-0.5, **constants
+    )
     return gqkv, gposition.sum(0)
 
 
@@ -570,8 +632,7 @@ def forward(x: Tensor, keep: Tensor | None, shift: int, eps: float, p: Parameter
     qkv = unit1 @ weights.qkv.T
     attended, logsum = attention(qkv, p.table, keep1, shift, H, W)
     x, unit2, rstd2 = norm(x, attended @ weights.proj.T, eps)
-    hidden = unit2 @ weights.expand.T
-    activated = activate(hidden, keep2, H * W)
+    hidden, activated = expand(unit2, weights.expand, keep2, H * W)
     out = x.addmm_(activated, weights.project.T)  # the backward pass needs `unit2`, not x
     return out.view(N, H, W, d), Saved(
         weights, unit1, rstd1, qkv, attended, logsum, unit2, rstd2, hidden, activated
@@ -585,7 +646,7 @@ def backward(
     keep1, keep2 = (None, None) if keep is None else keep
     g, s, w = gout.reshape(-1, d), saved, saved.weights
     gproject = g.T @ s.activated
-    ghidden = activate_backward_(g @ w.project, s.hidden, keep2, H * W)
+    ghidden = expand_backward(g, w.project, s.hidden, keep2, H * W)
     gexpand = ghidden.T @ s.unit2
     g = norm_backward(ghidden @ w.expand, s.unit2, s.rstd2, g)
     gproj = g.T @ s.attended

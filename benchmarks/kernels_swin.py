@@ -1,0 +1,154 @@
+"""How fast the fused Swin layer is on this GPU, pass by pass and cut how; and next to PyTorch's compiler.
+
+    python benchmarks/kernels_swin.py [--only passes tiles layers]
+
+passes: µs of each kernel and each matrix product of one layer, beside the time that its bytes alone take at
+BANDWIDTH. tiles: µs for several ways to cut the kernels: the fastest belong in
+thera/networks/kernels_swin.py. layers: µs of one training step of a whole
+layer, fused and compiled from the plain form.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import torch
+import triton
+from triton.runtime.errors import OutOfResources
+
+from thera.networks import kernels_swin as kernels
+from thera.networks import swinir
+from thera.networks.kernels_swin import Share, Tile
+
+N, H, W = 64, 48, 48  # one batch of training
+M = N * H * W
+BANDWIDTH = 4.3e6  # bytes a µs: what a large copy reaches on an H200
+TILES = {
+    "EXPAND": [Tile(128, 128, 64, 8, 3), Tile(64, 128, 64, 4, 3), Tile(128, 64, 64, 8, 3)],
+    "EXPAND_BACKWARD": [Tile(128, 128, 64, 8, 3), Tile(64, 128, 64, 4, 3), Tile(128, 64, 64, 8, 3)],
+    "ATTENTION": [Share(4, 1), Share(4, 3), Share(3, 2), Share(5, 1, 96)],
+    "ATTENTION_BACKWARD": [Share(2, 1), Share(2, 2), Share(2, 3), Share(3, 2, 168)],
+    "ROWS": [4, 8, 32],
+}
+
+
+def microseconds(call: Callable[[], object]) -> float:
+    """Captured as a graph: as training runs it, and without the time of the launches."""
+    with torch.cuda.stream(torch.cuda.Stream()):
+        return 1000 * triton.testing.do_bench_cudagraph(call, rep=10)
+
+
+def passes(shift: int = swinir.SHIFT) -> dict[str, tuple[Callable[[], object], float]]:
+    """Each pass of a layer's training step, forward and backward, and the bytes it cannot do without."""
+    layer = swinir.SwinLayer(shift).cuda()
+    p = kernels.Parameters.of(layer)
+    x = swinir.fit(torch.randn(N, H, W, swinir.WIDTH), N, H, W, swinir.ALIGNED_WIDTH).cuda().bfloat16()
+    keep = torch.ones(2, N, device="cuda")
+    with torch.no_grad():
+        out, s = kernels.forward(x, keep, shift, layer.norm1.eps, p)
+    x, g, w = x.view(M, -1), torch.randn_like(out).view(M, -1), s.weights
+    wide, qkv, one = torch.randn_like(s.hidden), torch.randn_like(s.qkv), 2 * M * swinir.ALIGNED_WIDTH
+    scratch, gposition = torch.zeros_like(g), torch.randn(6, 64, 64, device="cuda")
+    return {
+        "fold": (lambda: kernels.fold(p, torch.bfloat16), 0),
+        "norm": (lambda: kernels.norm(x, None, 1e-5), 2 * one),
+        "qkv product": (lambda: s.unit1 @ w.qkv.T, 4 * one),
+        "attention": (lambda: kernels.attention(s.qkv, p.table, keep[0], shift, H, W), 4 * one),
+        "proj product": (lambda: s.attended @ w.proj.T, 2 * one),
+        "sum and norm": (lambda: kernels.norm(x, g, 1e-5), 4 * one),
+        "expand": (lambda: kernels.expand(s.unit2, w.expand, keep[1], H * W), 5 * one),
+        "project product": (lambda: scratch.addmm_(s.activated, w.project.T), 4 * one),
+        "∂project product": (lambda: g.T @ s.activated, 3 * one),
+        "expand backward": (lambda: kernels.expand_backward(g, w.project, s.hidden, keep[1], H * W), 5 * one),
+        "∂expand product": (lambda: wide.T @ s.unit2, 3 * one),
+        "∂unit2 product": (lambda: wide @ w.expand, 3 * one),
+        "norm backward": (lambda: kernels.norm_backward(x, s.unit2, s.rstd2, g), 4 * one),
+        "∂proj product": (lambda: g.T @ s.attended, 2 * one),
+        "∂attended product": (lambda: g @ w.proj, 2 * one),
+        "attention backward": (
+            lambda: kernels.attention_backward(g, s.qkv, s.logsum, p.table, keep[0], shift, H, W),
+            7 * one,
+        ),
+        "∂qkv product": (lambda: qkv.T @ s.unit1, 4 * one),
+        "∂unit1 product": (lambda: qkv @ w.qkv, 4 * one),
+        "norm backward again": (lambda: kernels.norm_backward(x, s.unit1, s.rstd1, g), 4 * one),
+        "unfold": (lambda: kernels.unfold(p, w, gposition), 0),
+    }
+
+
+def show_passes() -> None:
+    total = 0.0
+    for name, (call, size) in passes().items():
+        time = microseconds(call)
+        total += time
+        print(f"| {name} | {time:.0f} | {size / BANDWIDTH:.0f} |", flush=True)
+    print(f"| all | {total:.0f} | |")
+
+
+def show_tiles() -> None:
+    names = {"ROWS": "norm backward"}
+    for constant, candidates in TILES.items():
+        chosen = getattr(kernels, constant)
+        call = passes()[names.get(constant, constant.lower().replace("_", " "))][0]
+        for tile in dict.fromkeys([chosen, *candidates]):
+            setattr(kernels, constant, tile)
+            if constant == "ROWS":
+                kernels.ROW_SIZES["BM"] = tile
+            try:
+                time = f"{microseconds(call):.0f}"
+            except OutOfResources as error:
+                time = str(error)
+            cut = tile if isinstance(tile, int) else tuple(tile)
+            print(f"| {constant} | {cut}{' (chosen)' * (tile == chosen)} | {time} |", flush=True)
+        setattr(kernels, constant, chosen)
+    kernels.ROW_SIZES["BM"] = kernels.ROWS
+
+
+def show_layers() -> None:
+    keep = torch.ones(2, N, 1, 1, 1, device="cuda")
+    mask = swinir.shift_mask(H, W, keep.device)
+    found = swinir.TRITON
+    for name, fused in (("fused", found), ("compiled from the plain form", False)):
+        swinir.TRITON = fused
+        for shift in (0, swinir.SHIFT):
+            layer = swinir.SwinLayer(shift).cuda()
+            layer.compile(dynamic=False)
+            x = torch.randn(N, H, W, swinir.ALIGNED_WIDTH, device="cuda", dtype=torch.bfloat16)
+            x, gout = x.requires_grad_(), torch.randn_like(x)
+
+            def forward() -> torch.Tensor:
+                with torch.autocast("cuda", torch.bfloat16):
+                    return layer(x, mask, keep)  # noqa: B023 - called at once
+
+            def step() -> object:
+                return torch.autograd.grad(forward(), [x, *layer.parameters()], gout)  # noqa: B023
+
+            times = f"{microseconds(forward):.0f} | {microseconds(step):.0f}"
+            print(f"| {name}, shifted by {shift} | {times} |", flush=True)
+    swinir.TRITON = found
+
+
+PARTS = {
+    "passes": (show_passes, "| pass | µs | its bytes, µs |"),
+    "tiles": (show_tiles, "| constant | cut | µs |"),
+    "layers": (show_layers, "| layer | forward, µs | forward and backward, µs |"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    a = parser.parse_args()
+    print(f"{torch.cuda.get_device_name()}, {N}×{H}×{W} pixels, bfloat16")
+    torch.manual_seed(0)
+    for part in a.only:
+        show, header = PARTS[part]
+        print(f"\n{header}\n{'| --- ' * (header.count('|') - 1)}|")
+        show()
+
+
+if __name__ == "__main__":
+    main()
