@@ -68,10 +68,11 @@ def aligned_error() -> float:
 
 def report() -> dict[str, object]:
     from thera.networks import kernels_swin as kernels
+    from thera.networks import kernels_swin_weights as weights
 
     kernels.MULTIPROCESSORS = 4  # few programs, so that each has several windows
     kernels.EXPAND = kernels.EXPAND_BACKWARD = kernels.EXPAND_F32
-    kernels.FOLD_ROWS, kernels.ROWS, kernels.ROW_SIZES["BM"] = 64, 64, 64
+    weights.FOLD_ROWS, kernels.ROWS, kernels.ROW_SIZES["BM"] = 64, 64, 64
     return {
         "whole windows": errors(0, (1, 8, 16), torch.float32, drop=False),
         "shifted windows": errors(4, (2, 16, 24), torch.float32, drop=True),

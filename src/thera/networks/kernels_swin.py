@@ -5,9 +5,8 @@ products is one pass here, and three things are no pass at all:
 
 - Shifted windows are never gathered: pixels stay in the image's order, and the attention kernel knows where
   the 64 pixels of its window lie and which of them the cyclic shift brought together.
-- A norm's weight and bias are folded into the product that follows it, w(γu + β) + b = (wγ)u + (wβ + b),
-  and that product's bias is one more column of its weights, against a surplus channel of u held at one.
-  Biases, norms' weights and their gradients then come out of the same matrix products.
+- Norms' weights and all biases are parts of the matrices (`kernels_swin_weights`), the biases against a
+  surplus channel held at one: they and their gradients come out of the same matrix products.
 - Stochastic depth multiplies what enters a branch's last product, with the ones of its bias column.
 
 The plain form beside which all this is tested is `swinir.SwinLayer`.
@@ -24,6 +23,7 @@ import triton.language as tl
 from torch import Tensor
 
 from thera.networks.kernels_convnext import INTERPRETED, MULTIPROCESSORS, _gelu
+from thera.networks.kernels_swin_weights import Folded, Parameters, fold, unfold
 from thera.networks.spec import WINDOW
 from thera.networks.swinir import ALIGNED_HEAD, ALIGNED_HIDDEN, ALIGNED_WIDTH, HEAD, HEADS, WIDTH, SwinLayer
 
@@ -47,181 +47,11 @@ class Share(NamedTuple):
     registers: int | None = None
 
 
-# Measured with benchmarks/kernels_swin.py, which also times the alternatives.
+# benchmarks/kernels_swin.py times these and their alternatives.
 EXPAND, EXPAND_BACKWARD = Tile(128, 128, 64, 8, 2, 128), Tile(128, 128, 64, 8, 2)
 EXPAND_F32 = Tile(64, 64, 32, 4, 2)
-ATTENTION, ATTENTION_BACKWARD = Share(4, 2), Share(3, 1, 168)
+ATTENTION, ATTENTION_BACKWARD, ATTENTION_F32 = Share(4, 2), Share(3, 1, 168), Share(2, 1)
 AREA = WINDOW * WINDOW
-TABLE = (2 * WINDOW - 1) ** 2  # relative positions in a window
-
-
-@triton.jit
-def _source(r, GROUP: tl.constexpr, GROUP_IN: tl.constexpr, REAL: tl.constexpr):
-    """Padded row (or column) r in the unpadded matrix; whether it is there; whether it is not padding."""
-    within = r % GROUP
-    return r // GROUP * GROUP_IN + within, within < GROUP_IN, within < REAL
-
-
-@triton.jit
-def _fold(
-    weight, bias, gamma, beta, out, first,
-    ROW: tl.constexpr, ROW_IN: tl.constexpr, ROW_REAL: tl.constexpr, COLUMN: tl.constexpr,
-    COLUMN_IN: tl.constexpr, COLUMN_REAL: tl.constexpr, COLUMNS: tl.constexpr, NORM: tl.constexpr,
-    BR: tl.constexpr, BC: tl.constexpr,
-):  # fmt: skip
-    """BR rows of a weight matrix as the kernels' products take it: padded, with the norm before it folded in
-    and its bias in the first surplus column."""
-    r, c = first + tl.arange(0, BR), tl.arange(0, BC)
-    row, _, row_real = _source(r, ROW, ROW_IN, ROW_REAL)
-    column, _, column_real = _source(c, COLUMN, COLUMN_IN, COLUMN_REAL)
-    stride = COLUMNS // COLUMN * COLUMN_IN
-    real = row_real[:, None] & (column_real & (c < COLUMNS))[None, :]
-    w = tl.load(weight + row[:, None] * stride + column[None, :], real, 0.0).to(tl.float32)
-    b = tl.load(bias + row, row_real, 0.0).to(tl.float32)
-    if NORM:
-        b += tl.sum(w * tl.load(beta + c, c < COLUMN_REAL, 0.0).to(tl.float32)[None, :], 1)
-        w *= tl.load(gamma + c, c < COLUMN_REAL, 0.0).to(tl.float32)[None, :]
-    w = tl.where((c == COLUMN_REAL)[None, :], b[:, None], w)
-    to = out + r[:, None] * COLUMNS + c[None, :]
-    tl.store(to, w.to(out.dtype.element_ty), (c < COLUMNS)[None, :])
-
-
-@triton.jit
-def _fold_weights(
-    qkv, qkv_bias, proj, proj_bias, expand, expand_bias, project, project_bias,
-    gamma1, beta1, gamma2, beta2, qkv_out, proj_out, expand_out, project_out,
-    HEADS: tl.constexpr, HEAD: tl.constexpr, HEAD_IN: tl.constexpr, HEAD_OUT: tl.constexpr, BR: tl.constexpr,
-):  # fmt: skip
-    D: tl.constexpr = HEADS * HEAD
-    D_IN: tl.constexpr = HEADS * HEAD_IN
-    D_OUT: tl.constexpr = HEADS * HEAD_OUT
-    BC: tl.constexpr = triton.next_power_of_2(D_OUT)
-    first = tl.program_id(0) * BR
-    if first < 3 * D_OUT:
-        _fold(
-            qkv, qkv_bias, gamma1, beta1, qkv_out, first,
-            HEAD_OUT, HEAD_IN, HEAD, D_OUT, D_IN, D, D_OUT, True, BR, BC,
-        )  # fmt: skip
-    elif first < 5 * D_OUT:
-        _fold(
-            expand, expand_bias, gamma2, beta2, expand_out, first - 3 * D_OUT,
-            2 * D_OUT, 2 * D_IN, 2 * D, D_OUT, D_IN, D, D_OUT, True, BR, BC,
-        )  # fmt: skip
-    elif first < 6 * D_OUT:
-        _fold(
-            proj, proj_bias, gamma1, beta1, proj_out, first - 5 * D_OUT,
-            D_OUT, D_IN, D, HEAD_OUT, HEAD_IN, HEAD, D_OUT, False, BR, BC,
-        )  # fmt: skip
-    else:
-        _fold(
-            project, project_bias, gamma2, beta2, project_out, first - 6 * D_OUT,
-            D_OUT, D_IN, D, 2 * D_OUT, 2 * D_IN, 2 * D, 2 * D_OUT, False, BR, 2 * BC,
-        )  # fmt: skip
-
-
-@triton.jit
-def _unfold(
-    grad, gamma, beta, gweight, gbias, first,
-    ROW: tl.constexpr, ROW_IN: tl.constexpr, ROW_REAL: tl.constexpr, COLUMN: tl.constexpr,
-    COLUMN_IN: tl.constexpr, COLUMN_REAL: tl.constexpr, COLUMNS: tl.constexpr, NORM: tl.constexpr,
-    BR: tl.constexpr, BC: tl.constexpr,
-):  # fmt: skip
-    """The gradients of a weight matrix and its bias from that of what `_fold` made of them."""
-    r, c = first + tl.arange(0, BR), tl.arange(0, BC)
-    row, row_there, row_real = _source(r, ROW, ROW_IN, ROW_REAL)
-    column, column_there, column_real = _source(c, COLUMN, COLUMN_IN, COLUMN_REAL)
-    stride = COLUMNS // COLUMN * COLUMN_IN
-    real = row_real[:, None] & (column_real & (c < COLUMNS))[None, :]
-    g = tl.load(grad + r[:, None] * COLUMNS + c[None, :], real, 0.0).to(tl.float32)
-    b = tl.load(grad + r * COLUMNS + COLUMN_REAL, row_real, 0.0).to(tl.float32)
-    if NORM:
-        g *= tl.load(gamma + c, c < COLUMN_REAL, 0.0)[None, :]
-        g += b[:, None] * tl.load(beta + c, c < COLUMN_REAL, 0.0)[None, :]
-    there = row_there[:, None] & (column_there & (c < COLUMNS))[None, :]
-    tl.store(gweight + row[:, None] * stride + column[None, :], g, there)
-    tl.store(gbias + row, b, row_there)
-
-
-@triton.jit
-def _unfold_norm(
-    grad, weight, ggamma, gbeta, first,
-    ROW: tl.constexpr, ROW_IN: tl.constexpr, ROW_REAL: tl.constexpr, D: tl.constexpr, D_IN: tl.constexpr,
-    D_OUT: tl.constexpr, ROWS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
-):  # fmt: skip
-    """The gradients of BC channels of a norm's weight and bias: ∂γ = Σ ∂(wγ)·w, ∂β = Σ ∂b·w over the rows."""
-    c = first + tl.arange(0, BC)
-    scale = tl.zeros((BR, BC), tl.float32)
-    offset = tl.zeros((BR, BC), tl.float32)
-    for start in range(0, ROWS, BR):
-        r = start + tl.arange(0, BR)
-        row, _, real = _source(r, ROW, ROW_IN, ROW_REAL)
-        real = real[:, None] & (c < D)[None, :]
-        w = tl.load(weight + row[:, None] * D_IN + c[None, :], real, 0.0).to(tl.float32)
-        scale += w * tl.load(grad + r[:, None] * D_OUT + c[None, :], real, 0.0).to(tl.float32)
-        offset += w * tl.load(grad + r * D_OUT + D).to(tl.float32)[:, None]
-    tl.store(ggamma + c, tl.sum(scale, 0), c < D)
-    tl.store(gbeta + c, tl.sum(offset, 0), c < D)
-
-
-@triton.jit
-def _unfold_table(gposition, gtable, part, HEADS: tl.constexpr, BT: tl.constexpr):
-    """The gradient of BT rows of one head's bias table: the sum over all pairs at that relative position."""
-    h = part % HEADS
-    r, j = part // HEADS * BT + tl.arange(0, BT), tl.arange(0, 64)
-    y = (j // 8)[None, :] + (r // 15 - 7)[:, None]
-    x = (j % 8)[None, :] + (r % 15 - 7)[:, None]
-    inside = (y >= 0) & (y < 8) & (x >= 0) & (x < 8) & (r < 225)[:, None]
-    g = tl.load(gposition + (h * 64 + y * 8 + x) * 64 + j[None, :], inside, 0.0)
-    tl.store(gtable + r * HEADS + h, tl.sum(g, 1), r < 225)
-
-
-@triton.jit
-def _unfold_weights(
-    qkv_grad, proj_grad, expand_grad, project_grad, gposition, qkv, expand, gamma1, beta1, gamma2, beta2,
-    gqkv, gqkv_bias, gproj, gproj_bias, gexpand, gexpand_bias, gproject, gproject_bias,
-    ggamma1, gbeta1, ggamma2, gbeta2, gtable,
-    HEADS: tl.constexpr, HEAD: tl.constexpr, HEAD_IN: tl.constexpr, HEAD_OUT: tl.constexpr, BR: tl.constexpr,
-):  # fmt: skip
-    D: tl.constexpr = HEADS * HEAD
-    D_IN: tl.constexpr = HEADS * HEAD_IN
-    D_OUT: tl.constexpr = HEADS * HEAD_OUT
-    BC: tl.constexpr = triton.next_power_of_2(D_OUT)
-    NORM: tl.constexpr = 16  # channels of a norm to a program, the slowest: they start first
-    NORMS: tl.constexpr = D_OUT // NORM
-    program = tl.program_id(0)
-    first = (program - 2 * NORMS) * BR
-    if program < NORMS:
-        _unfold_norm(
-            qkv_grad, qkv, ggamma1, gbeta1, program * NORM,
-            HEAD_OUT, HEAD_IN, HEAD, D, D_IN, D_OUT, 3 * D_OUT, 64, NORM,
-        )  # fmt: skip
-    elif program < 2 * NORMS:
-        _unfold_norm(
-            expand_grad, expand, ggamma2, gbeta2, (program - NORMS) * NORM,
-            2 * D_OUT, 2 * D_IN, 2 * D, D, D_IN, D_OUT, 2 * D_OUT, 64, NORM,
-        )  # fmt: skip
-    elif first < 3 * D_OUT:
-        _unfold(
-            qkv_grad, gamma1, beta1, gqkv, gqkv_bias, first,
-            HEAD_OUT, HEAD_IN, HEAD, D_OUT, D_IN, D, D_OUT, True, BR, BC,
-        )  # fmt: skip
-    elif first < 5 * D_OUT:
-        _unfold(
-            expand_grad, gamma2, beta2, gexpand, gexpand_bias, first - 3 * D_OUT,
-            2 * D_OUT, 2 * D_IN, 2 * D, D_OUT, D_IN, D, D_OUT, True, BR, BC,
-        )  # fmt: skip
-    elif first < 6 * D_OUT:
-        _unfold(
-            proj_grad, gamma1, beta1, gproj, gproj_bias, first - 5 * D_OUT,
-            D_OUT, D_IN, D, HEAD_OUT, HEAD_IN, HEAD, D_OUT, False, BR, BC,
-        )  # fmt: skip
-    elif first < 7 * D_OUT:
-        _unfold(
-            project_grad, gamma2, beta2, gproject, gproject_bias, first - 6 * D_OUT,
-            D_OUT, D_IN, D, 2 * D_OUT, 2 * D_IN, 2 * D, 2 * D_OUT, False, BR, 2 * BC,
-        )  # fmt: skip
-    else:
-        _unfold_table(gposition, gtable, program - 2 * NORMS - 7 * D_OUT // BR, HEADS, 32)
 
 
 @triton.jit(do_not_specialize=["M"])
@@ -346,11 +176,10 @@ def _window(window, H, W, SHIFT: tl.constexpr):
     """Of a window: its 64 pixels' numbers, its sample, and which pixels lie beyond the border that the shift
     wrapped around (two bits; those of different bits do not attend to one another)."""
     i = tl.arange(0, 64)
-    columns = W // 8
-    of_image = columns * (H // 8)
-    sample = window // of_image
-    top = window % of_image // columns * 8
-    left = window % columns * 8
+    line = window // (W // 8)
+    sample = line // (H // 8)
+    left = (window - line * (W // 8)) * 8
+    top = (line - sample * (H // 8)) * 8
     y = top + i // 8 + SHIFT
     x = left + i % 8 + SHIFT
     y = tl.where(y < H, y, y - H)
@@ -361,9 +190,9 @@ def _window(window, H, W, SHIFT: tl.constexpr):
 
 
 @triton.jit
-def _logits(q, k, position, beyond, scale, SHIFT: tl.constexpr):
+def _logits(q, k, position, beyond, scale, SHIFT: tl.constexpr, PRECISION: tl.constexpr):
     """q kᵀ / √30 + position + mask in units of log 2; its transpose with q and k exchanged."""
-    s = tl.dot(q, tl.trans(k), input_precision="ieee") * (scale * 1.4426950408889634) + position
+    s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * 1.4426950408889634) + position
     if SHIFT:
         s = tl.where(beyond[:, None] == beyond[None, :], s, s - 144.26950408889634)
     return s
@@ -373,6 +202,7 @@ def _logits(q, k, position, beyond, scale, SHIFT: tl.constexpr):
 def _attention(
     qkv, table, keep, out, logsum, windows, H, W, scale, steps,
     KEEP: tl.constexpr, SHIFT: tl.constexpr, HEADS: tl.constexpr, HEAD: tl.constexpr, D: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """A program owns one head and every P-th window: the head's position bias stays in registers."""
     h = tl.program_id(0)
@@ -384,12 +214,12 @@ def _attention(
         pixels, sample, beyond = _window(window, H, W, SHIFT)
         at = qkv + pixels[:, None] * (3 * HEADS * D) + h * D + d[None, :]
         q, k, v = tl.load(at, ok, 0.0), tl.load(at + HEADS * D, ok, 0.0), tl.load(at + 2 * HEADS * D, ok, 0.0)
-        s = _logits(q, k, position, beyond, scale, SHIFT)
+        s = _logits(q, k, position, beyond, scale, SHIFT, PRECISION)
         largest = tl.max(s, 1)
         e = tl.exp2(s - largest[:, None])
         total = tl.sum(e, 1)
         tl.store(logsum + (window * HEADS + h) * 64 + i, largest + tl.log2(total), ok)
-        y = tl.dot(e.to(v.dtype), v, input_precision="ieee") / total[:, None]
+        y = tl.dot(e.to(v.dtype), v, input_precision=PRECISION) * (1 / total)[:, None]
         y = tl.where((d == HEAD)[None, :] & (h == 0), 1.0, y)
         if KEEP:
             y *= tl.load(keep + sample, ok, 0.0)
@@ -400,6 +230,7 @@ def _attention(
 def _attention_backward(
     qkv, table, keep, logsum, gy, gqkv, gposition, windows, H, W, scale, steps,
     KEEP: tl.constexpr, SHIFT: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """As forward; the gradient of the head's position bias stays in registers too.
 
@@ -421,54 +252,20 @@ def _attention_backward(
         kept = 1.0
         if KEEP:
             kept = tl.load(keep + sample, ok, 0.0)
-        s = _logits(k, q, position, beyond, scale, SHIFT)
+        s = _logits(k, q, position, beyond, scale, SHIFT, PRECISION)
         p = tl.exp2(s - tl.load(logsum + (window * HEADS + h) * 64 + i, ok, 0.0)[None, :])
-        gv = tl.dot(p.to(v.dtype), g, input_precision="ieee") * kept
+        gv = tl.dot(p.to(v.dtype), g, input_precision=PRECISION) * kept
         tl.store(gqkv + at + 2 * HEADS * D, gv.to(v.dtype), ok)
-        dp = tl.dot(v, tl.trans(g), input_precision="ieee")
+        dp = tl.dot(v, tl.trans(g), input_precision=PRECISION)
         ds = p * (dp - tl.sum(p * dp, 0)[None, :])
         gp += ds * kept
         short = ds.to(v.dtype)
-        gk = tl.dot(short, q, input_precision="ieee") * (scale * kept)
+        gk = tl.dot(short, q, input_precision=PRECISION) * (scale * kept)
         tl.store(gqkv + at + HEADS * D, gk.to(v.dtype), ok)
-        gq = tl.dot(tl.trans(short), k, input_precision="ieee") * (scale * kept)
+        gq = tl.dot(tl.trans(short), k, input_precision=PRECISION) * (scale * kept)
         tl.store(gqkv + at, gq.to(v.dtype), ok)
     to = gposition + (tl.program_id(1) * HEADS + h) * 4096
     tl.store(to + i[None, :] * 64 + i[:, None], gp)
-
-
-class Parameters(NamedTuple):
-    """A layer's, in the order in which the operation takes them and returns their gradients."""
-
-    gamma1: Tensor
-    beta1: Tensor
-    qkv: Tensor
-    qkv_bias: Tensor
-    table: Tensor
-    proj: Tensor
-    proj_bias: Tensor
-    gamma2: Tensor
-    beta2: Tensor
-    expand: Tensor
-    expand_bias: Tensor
-    project: Tensor
-    project_bias: Tensor
-
-    @classmethod
-    def of(cls, layer: SwinLayer) -> "Parameters":
-        linears = (layer.attention.qkv, layer.attention.proj, layer.expand, layer.project)
-        qkv, proj, expand, project = ((m.weight, m.bias) for m in linears)
-        norms = ((m.weight, m.bias) for m in (layer.norm1, layer.norm2))
-        return cls(*next(norms), *qkv, layer.attention.bias_table, *proj, *next(norms), *expand, *project)
-
-
-class Folded(NamedTuple):
-    """The four matrices as products take them: 576×192, 192×192, 384×192 and 192×384."""
-
-    qkv: Tensor
-    proj: Tensor
-    expand: Tensor
-    project: Tensor
 
 
 class Saved(NamedTuple):
@@ -484,37 +281,6 @@ class Saved(NamedTuple):
     rstd2: Tensor  # M
     hidden: Tensor  # M×384, before the activation
     activated: Tensor  # M×384
-
-
-HEAD_SIZES = {"HEADS": HEADS, "HEAD": HEAD, "HEAD_OUT": ALIGNED_HEAD}
-FOLD_ROWS = 8
-
-
-def fold(p: Parameters, operand: torch.dtype) -> Folded:
-    """One launch for everything that is done to a layer's weights."""
-    d, hidden = ALIGNED_WIDTH, ALIGNED_HIDDEN
-    out = Folded(*(
-        p.qkv.new_empty(shape, dtype=operand) for shape in ((3 * d, d), (d, d), (hidden, d), (d, hidden))
-    ))  # fmt: skip
-    _fold_weights[(7 * d // FOLD_ROWS,)](
-        p.qkv, p.qkv_bias, p.proj, p.proj_bias, p.expand, p.expand_bias, p.project, p.project_bias,
-        p.gamma1, p.beta1, p.gamma2, p.beta2, *out,
-        HEAD_IN=p.proj.shape[1] // HEADS, BR=FOLD_ROWS, num_warps=4, **HEAD_SIZES,
-    )  # fmt: skip
-    return out
-
-
-def unfold(p: Parameters, grads: Folded, gposition: Tensor) -> Parameters:
-    """The parameters' gradients from those of the folded matrices and of the 6×64×64 position bias."""
-    out = Parameters(*(torch.empty_like(t) for t in p))
-    programs = 2 * ALIGNED_WIDTH // 16 + 7 * ALIGNED_WIDTH // FOLD_ROWS + HEADS * triton.cdiv(TABLE, 32)
-    _unfold_weights[(programs,)](
-        *grads, gposition, p.qkv, p.expand, p.gamma1, p.beta1, p.gamma2, p.beta2,
-        out.qkv, out.qkv_bias, out.proj, out.proj_bias, out.expand, out.expand_bias, out.project,
-        out.project_bias, out.gamma1, out.beta1, out.gamma2, out.beta2, out.table,
-        HEAD_IN=p.proj.shape[1] // HEADS, BR=FOLD_ROWS, num_warps=4, **HEAD_SIZES,
-    )  # fmt: skip
-    return out
 
 
 ROWS = 16  # of pixels to a program where one row is a pixel's 192 channels
@@ -579,13 +345,14 @@ def expand_backward(gout: Tensor, weight: Tensor, hidden: Tensor, keep: Tensor |
 
 
 def _attention_share(
-    M: int, keep: Tensor | None, shift: int, share: Share
+    qkv: Tensor, keep: Tensor | None, shift: int, share: Share
 ) -> tuple[tuple[int, int], dict[str, Any]]:
     """Grid and last arguments of the two kernels of attention."""
-    windows = M // AREA
+    windows, share = qkv.shape[0] // AREA, ATTENTION_F32 if qkv.dtype == torch.float32 else share
     programs = max(1, min(windows, share.programs * MULTIPROCESSORS // HEADS))
     steps = triton.cdiv(windows, programs)
     constants: dict[str, Any] = {"KEEP": keep is not None, "SHIFT": shift, "HEADS": HEADS, "D": ALIGNED_HEAD}
+    constants["PRECISION"] = _multiply_as(qkv.dtype)
     constants |= {"num_warps": 4, "num_stages": share.stages, "maxnreg": share.registers}
     constants["steps"] = tl.constexpr(steps) if INTERPRETED else steps  # it knows no other bounds of loops
     return (HEADS, triton.cdiv(windows, steps)), constants
@@ -601,7 +368,7 @@ def attention(
     """
     M = qkv.shape[0]
     out, logsum = qkv.new_empty(M, ALIGNED_WIDTH), qkv.new_empty(M, HEADS, dtype=torch.float32)
-    grid, constants = _attention_share(M, keep, shift, ATTENTION)
+    grid, constants = _attention_share(qkv, keep, shift, ATTENTION)
     _attention[grid](
         qkv, table, keep, out, logsum, M // AREA, H, W, HEAD**-0.5,
         HEAD=HEAD, **constants,
@@ -615,7 +382,7 @@ def attention_backward(
     """∂qkv, and ∂position (6×64×64)."""
     M = qkv.shape[0]
     gqkv = torch.empty_like(qkv)
-    grid, constants = _attention_share(M, keep, shift, ATTENTION_BACKWARD)
+    grid, constants = _attention_share(qkv, keep, shift, ATTENTION_BACKWARD)
     gposition = qkv.new_empty(grid[1], HEADS, AREA, AREA, dtype=torch.float32)
     _attention_backward[grid](
         qkv, table, keep, logsum, gy, gqkv, gposition, M // AREA, H, W, HEAD**-0.5, **constants
@@ -685,7 +452,7 @@ def swin_layer(layer: SwinLayer, x: Tensor, keep: Tensor | None, operand: torch.
     parameters = Parameters.of(layer)
     x = x.to(operand).contiguous()
     keep = None if keep is None else keep.flatten(1).contiguous()
-    with torch.autocast(x.device.type, enabled=False):
+    with torch.autocast(x.device.type, enabled=False), torch.cuda.device_of(x):
         if torch.is_grad_enabled():
             return Layer.apply(x, keep, layer.shift, layer.norm1.eps, *parameters)
         return forward(x, keep, layer.shift, layer.norm1.eps, parameters)[0]

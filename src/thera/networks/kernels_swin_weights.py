@@ -1,0 +1,253 @@
+"""A Swin layer's parameters as its kernels take them, and their gradients: one launch each way.
+
+Every matrix is padded to aligned widths and rounded to the type that products take. The norm before it is
+folded in, w(γu + β) + b = (wγ)u + (wβ + b), and its bias is one more column: the first surplus one, against
+which `kernels_swin` puts ones. The products' gradients then hold those of biases and norms as well.
+"""
+
+# mypy: disallow-untyped-defs=False
+# A kernel's arguments have no types; those in capitals are compile-time constants, as Triton writes them.
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from thera.networks.spec import WINDOW
+from thera.networks.swinir import ALIGNED_HEAD, ALIGNED_HIDDEN, ALIGNED_WIDTH, HEAD, HEADS, SwinLayer
+
+TABLE = (2 * WINDOW - 1) ** 2  # relative positions in a window
+FOLD_ROWS = 8  # of a matrix to a program
+HEAD_SIZES = {"HEADS": HEADS, "HEAD": HEAD, "HEAD_OUT": ALIGNED_HEAD}
+
+
+@triton.jit
+def _source(r, GROUP: tl.constexpr, GROUP_IN: tl.constexpr, REAL: tl.constexpr):
+    """Padded row (or column) r in the unpadded matrix; whether it is there; whether it is not padding."""
+    within = r % GROUP
+    return r // GROUP * GROUP_IN + within, within < GROUP_IN, within < REAL
+
+
+@triton.jit
+def _fold(
+    weight, bias, gamma, beta, out, first,
+    ROW: tl.constexpr, ROW_IN: tl.constexpr, ROW_REAL: tl.constexpr, COLUMN: tl.constexpr,
+    COLUMN_IN: tl.constexpr, COLUMN_REAL: tl.constexpr, COLUMNS: tl.constexpr, NORM: tl.constexpr,
+    BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """BR rows of a weight matrix as the kernels' products take it: padded, with the norm before it folded in
+    and its bias in the first surplus column."""
+    r, c = first + tl.arange(0, BR), tl.arange(0, BC)
+    row, _, row_real = _source(r, ROW, ROW_IN, ROW_REAL)
+    column, _, column_real = _source(c, COLUMN, COLUMN_IN, COLUMN_REAL)
+    stride = COLUMNS // COLUMN * COLUMN_IN
+    real = row_real[:, None] & (column_real & (c < COLUMNS))[None, :]
+    w = tl.load(weight + row[:, None] * stride + column[None, :], real, 0.0).to(tl.float32)
+    b = tl.load(bias + row, row_real, 0.0).to(tl.float32)
+    if NORM:
+        b += tl.sum(w * tl.load(beta + c, c < COLUMN_REAL, 0.0).to(tl.float32)[None, :], 1)
+        w *= tl.load(gamma + c, c < COLUMN_REAL, 0.0).to(tl.float32)[None, :]
+    w = tl.where((c == COLUMN_REAL)[None, :], b[:, None], w)
+    to = out + r[:, None] * COLUMNS + c[None, :]
+    tl.store(to, w.to(out.dtype.element_ty), (c < COLUMNS)[None, :])
+
+
+@triton.jit
+def _fold_weights(
+    qkv, qkv_bias, proj, proj_bias, expand, expand_bias, project, project_bias,
+    gamma1, beta1, gamma2, beta2, qkv_out, proj_out, expand_out, project_out,
+    HEADS: tl.constexpr, HEAD: tl.constexpr, HEAD_IN: tl.constexpr, HEAD_OUT: tl.constexpr, BR: tl.constexpr,
+):  # fmt: skip
+    D: tl.constexpr = HEADS * HEAD
+    D_IN: tl.constexpr = HEADS * HEAD_IN
+    D_OUT: tl.constexpr = HEADS * HEAD_OUT
+    BC: tl.constexpr = triton.next_power_of_2(D_OUT)
+    first = tl.program_id(0) * BR
+    if first < 3 * D_OUT:
+        _fold(
+            qkv, qkv_bias, gamma1, beta1, qkv_out, first,
+            HEAD_OUT, HEAD_IN, HEAD, D_OUT, D_IN, D, D_OUT, True, BR, BC,
+        )  # fmt: skip
+    elif first < 5 * D_OUT:
+        _fold(
+            expand, expand_bias, gamma2, beta2, expand_out, first - 3 * D_OUT,
+            2 * D_OUT, 2 * D_IN, 2 * D, D_OUT, D_IN, D, D_OUT, True, BR, BC,
+        )  # fmt: skip
+    elif first < 6 * D_OUT:
+        _fold(
+            proj, proj_bias, gamma1, beta1, proj_out, first - 5 * D_OUT,
+            D_OUT, D_IN, D, HEAD_OUT, HEAD_IN, HEAD, D_OUT, False, BR, BC,
+        )  # fmt: skip
+    else:
+        _fold(
+            project, project_bias, gamma2, beta2, project_out, first - 6 * D_OUT,
+            D_OUT, D_IN, D, 2 * D_OUT, 2 * D_IN, 2 * D, 2 * D_OUT, False, BR, 2 * BC,
+        )  # fmt: skip
+
+
+@triton.jit
+def _unfold(
+    grad, gamma, beta, gweight, gbias, first,
+    ROW: tl.constexpr, ROW_IN: tl.constexpr, ROW_REAL: tl.constexpr, COLUMN: tl.constexpr,
+    COLUMN_IN: tl.constexpr, COLUMN_REAL: tl.constexpr, COLUMNS: tl.constexpr, NORM: tl.constexpr,
+    BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """The gradients of a weight matrix and its bias from that of what `_fold` made of them."""
+    r, c = first + tl.arange(0, BR), tl.arange(0, BC)
+    row, row_there, row_real = _source(r, ROW, ROW_IN, ROW_REAL)
+    column, column_there, column_real = _source(c, COLUMN, COLUMN_IN, COLUMN_REAL)
+    stride = COLUMNS // COLUMN * COLUMN_IN
+    real = row_real[:, None] & (column_real & (c < COLUMNS))[None, :]
+    g = tl.load(grad + r[:, None] * COLUMNS + c[None, :], real, 0.0).to(tl.float32)
+    b = tl.load(grad + r * COLUMNS + COLUMN_REAL, row_real, 0.0).to(tl.float32)
+    if NORM:
+        g *= tl.load(gamma + c, c < COLUMN_REAL, 0.0)[None, :]
+        g += b[:, None] * tl.load(beta + c, c < COLUMN_REAL, 0.0)[None, :]
+    there = row_there[:, None] & (column_there & (c < COLUMNS))[None, :]
+    tl.store(gweight + row[:, None] * stride + column[None, :], g, there)
+    tl.store(gbias + row, b, row_there)
+
+
+@triton.jit
+def _unfold_norm(
+    grad, weight, ggamma, gbeta, first,
+    ROW: tl.constexpr, ROW_IN: tl.constexpr, ROW_REAL: tl.constexpr, D: tl.constexpr, D_IN: tl.constexpr,
+    D_OUT: tl.constexpr, ROWS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """The gradients of BC channels of a norm's weight and bias: ∂γ = Σ ∂(wγ)·w, ∂β = Σ ∂b·w over the rows."""
+    c = first + tl.arange(0, BC)
+    scale = tl.zeros((BR, BC), tl.float32)
+    offset = tl.zeros((BR, BC), tl.float32)
+    for start in range(0, ROWS, BR):
+        r = start + tl.arange(0, BR)
+        row, _, real = _source(r, ROW, ROW_IN, ROW_REAL)
+        real = real[:, None] & (c < D)[None, :]
+        w = tl.load(weight + row[:, None] * D_IN + c[None, :], real, 0.0).to(tl.float32)
+        scale += w * tl.load(grad + r[:, None] * D_OUT + c[None, :], real, 0.0).to(tl.float32)
+        offset += w * tl.load(grad + r * D_OUT + D).to(tl.float32)[:, None]
+    tl.store(ggamma + c, tl.sum(scale, 0), c < D)
+    tl.store(gbeta + c, tl.sum(offset, 0), c < D)
+
+
+@triton.jit
+def _unfold_table(gposition, gtable, part, HEADS: tl.constexpr, BT: tl.constexpr):
+    """The gradient of BT rows of one head's bias table: the sum over all pairs at that relative position."""
+    h = part % HEADS
+    r, j = part // HEADS * BT + tl.arange(0, BT), tl.arange(0, 64)
+    y = (j // 8)[None, :] + (r // 15 - 7)[:, None]
+    x = (j % 8)[None, :] + (r % 15 - 7)[:, None]
+    inside = (y >= 0) & (y < 8) & (x >= 0) & (x < 8) & (r < 225)[:, None]
+    g = tl.load(gposition + (h * 64 + y * 8 + x) * 64 + j[None, :], inside, 0.0)
+    tl.store(gtable + r * HEADS + h, tl.sum(g, 1), r < 225)
+
+
+@triton.jit
+def _unfold_weights(
+    qkv_grad, proj_grad, expand_grad, project_grad, gposition, qkv, expand, gamma1, beta1, gamma2, beta2,
+    gqkv, gqkv_bias, gproj, gproj_bias, gexpand, gexpand_bias, gproject, gproject_bias,
+    ggamma1, gbeta1, ggamma2, gbeta2, gtable,
+    HEADS: tl.constexpr, HEAD: tl.constexpr, HEAD_IN: tl.constexpr, HEAD_OUT: tl.constexpr, BR: tl.constexpr,
+):  # fmt: skip
+    D: tl.constexpr = HEADS * HEAD
+    D_IN: tl.constexpr = HEADS * HEAD_IN
+    D_OUT: tl.constexpr = HEADS * HEAD_OUT
+    BC: tl.constexpr = triton.next_power_of_2(D_OUT)
+    NORM: tl.constexpr = 16  # channels of a norm to a program, the slowest: they start first
+    NORMS: tl.constexpr = D_OUT // NORM
+    program = tl.program_id(0)
+    first = (program - 2 * NORMS) * BR
+    if program < NORMS:
+        _unfold_norm(
+            qkv_grad, qkv, ggamma1, gbeta1, program * NORM,
+            HEAD_OUT, HEAD_IN, HEAD, D, D_IN, D_OUT, 3 * D_OUT, 64, NORM,
+        )  # fmt: skip
+    elif program < 2 * NORMS:
+        _unfold_norm(
+            expand_grad, expand, ggamma2, gbeta2, (program - NORMS) * NORM,
+            2 * D_OUT, 2 * D_IN, 2 * D, D, D_IN, D_OUT, 2 * D_OUT, 64, NORM,
+        )  # fmt: skip
+    elif first < 3 * D_OUT:
+        _unfold(
+            qkv_grad, gamma1, beta1, gqkv, gqkv_bias, first,
+            HEAD_OUT, HEAD_IN, HEAD, D_OUT, D_IN, D, D_OUT, True, BR, BC,
+        )  # fmt: skip
+    elif first < 5 * D_OUT:
+        _unfold(
+            expand_grad, gamma2, beta2, gexpand, gexpand_bias, first - 3 * D_OUT,
+            2 * D_OUT, 2 * D_IN, 2 * D, D_OUT, D_IN, D, D_OUT, True, BR, BC,
+        )  # fmt: skip
+    elif first < 6 * D_OUT:
+        _unfold(
+            proj_grad, gamma1, beta1, gproj, gproj_bias, first - 5 * D_OUT,
+            D_OUT, D_IN, D, HEAD_OUT, HEAD_IN, HEAD, D_OUT, False, BR, BC,
+        )  # fmt: skip
+    elif first < 7 * D_OUT:
+        _unfold(
+            project_grad, gamma2, beta2, gproject, gproject_bias, first - 6 * D_OUT,
+            D_OUT, D_IN, D, 2 * D_OUT, 2 * D_IN, 2 * D, 2 * D_OUT, False, BR, 2 * BC,
+        )  # fmt: skip
+    else:
+        _unfold_table(gposition, gtable, program - 2 * NORMS - 7 * D_OUT // BR, HEADS, 32)
+
+
+class Parameters(NamedTuple):
+    """A layer's, in the order in which the operation takes them and returns their gradients."""
+
+    gamma1: Tensor
+    beta1: Tensor
+    qkv: Tensor
+    qkv_bias: Tensor
+    table: Tensor
+    proj: Tensor
+    proj_bias: Tensor
+    gamma2: Tensor
+    beta2: Tensor
+    expand: Tensor
+    expand_bias: Tensor
+    project: Tensor
+    project_bias: Tensor
+
+    @classmethod
+    def of(cls, layer: SwinLayer) -> "Parameters":
+        linears = (layer.attention.qkv, layer.attention.proj, layer.expand, layer.project)
+        qkv, proj, expand, project = ((m.weight, m.bias) for m in linears)
+        norms = ((m.weight, m.bias) for m in (layer.norm1, layer.norm2))
+        return cls(*next(norms), *qkv, layer.attention.bias_table, *proj, *next(norms), *expand, *project)
+
+
+class Folded(NamedTuple):
+    """The four matrices as products take them: 576×192, 192×192, 384×192 and 192×384."""
+
+    qkv: Tensor
+    proj: Tensor
+    expand: Tensor
+    project: Tensor
+
+
+def fold(p: Parameters, operand: torch.dtype) -> Folded:
+    """One launch for everything that is done to a layer's weights."""
+    d, hidden = ALIGNED_WIDTH, ALIGNED_HIDDEN
+    out = Folded(*(
+        p.qkv.new_empty(shape, dtype=operand) for shape in ((3 * d, d), (d, d), (hidden, d), (d, hidden))
+    ))  # fmt: skip
+    _fold_weights[(7 * d // FOLD_ROWS,)](
+        p.qkv, p.qkv_bias, p.proj, p.proj_bias, p.expand, p.expand_bias, p.project, p.project_bias,
+        p.gamma1, p.beta1, p.gamma2, p.beta2, *out,
+        HEAD_IN=p.proj.shape[1] // HEADS, BR=FOLD_ROWS, num_warps=4, **HEAD_SIZES,
+    )  # fmt: skip
+    return out
+
+
+def unfold(p: Parameters, grads: Folded, gposition: Tensor) -> Parameters:
+    """The parameters' gradients from those of the folded matrices and of the 6×64×64 position bias."""
+    out = Parameters(*(torch.empty_like(t) for t in p))
+    programs = 2 * ALIGNED_WIDTH // 16 + 7 * ALIGNED_WIDTH // FOLD_ROWS + HEADS * triton.cdiv(TABLE, 32)
+    _unfold_weights[(programs,)](
+        *grads, gposition, p.qkv, p.expand, p.gamma1, p.beta1, p.gamma2, p.beta2,
+        out.qkv, out.qkv_bias, out.proj, out.proj_bias, out.expand, out.expand_bias, out.project,
+        out.project_bias, out.gamma1, out.beta1, out.gamma2, out.beta2, out.table,
+        HEAD_IN=p.proj.shape[1] // HEADS, BR=FOLD_ROWS, num_warps=4, **HEAD_SIZES,
+    )  # fmt: skip
+    return out
