@@ -22,7 +22,7 @@ from thera.training.run import prepare, read_log, start
 
 def run_for(config, photos):
     torch.manual_seed(config.seed)
-    network = prepare(config)
+    network, _ = prepare(config)
     sampler = Sampler(read_images([photos], 48), config.data)
     return loop.Run(config, sampler, network, config.optimiser.steps)
 
@@ -93,7 +93,7 @@ def test_a_time_budget_ends_the_schedule_and_writes_a_model(small, photos, tmp_p
     log = read_log(tmp_path)
     assert log[-1]["step"] == log[-1]["of"] > 8 and log[-1]["rate"] == 0
     loaded, about = load_safetensors(tmp_path / loop.WEIGHTS)
-    assert about["training"]["patches"] == log[-1]["step"] * config.data.batch
+    assert about["training"][-1]["patches"] == log[-1]["step"] * config.data.batch
     assert torch.equal(loaded.head.weight, network.head.weight)
 
 
@@ -115,10 +115,12 @@ def test_a_start_gives_every_weight_that_fits(small, photos, tmp_path):
     from thera.models.weights import save_safetensors
 
     source = Thera(Spec("edsr", "air"))
-    save_safetensors(source, tmp_path / "air.safetensors")
-    network = prepare(small(network={"variant": "plus"}, start=str(tmp_path / "air.safetensors")))
+    save_safetensors(source, tmp_path / "air.safetensors", metadata={"training": [{"patches": 7}]})
+    config = small(network={"variant": "plus"}, start=str(tmp_path / "air.safetensors"))
+    network, earlier = prepare(config)
     assert torch.equal(network.backbone.tail.weight, source.backbone.tail.weight)
     assert network.components.shape == (2, 512)
+    assert earlier == [{"patches": 7}]
 
 
 def test_fixed_kappa_stays_and_trainable_kappa_moves(small, photos):
@@ -178,7 +180,7 @@ from thera.training.run import prepare
 dist.init_process_group("gloo")
 config = Config.parse(json.loads(sys.argv[1]))
 torch.manual_seed(0)
-run = loop.Run(config, Sampler(read_images([sys.argv[2]], 48), config.data), prepare(config), 2)
+run = loop.Run(config, Sampler(read_images([sys.argv[2]], 48), config.data), prepare(config)[0], 2)
 torch.manual_seed(1)
 run.step(); run.step()
 if dist.get_rank() == 0:
@@ -191,7 +193,7 @@ def test_two_processes_train_as_one_with_the_same_total_batch(small, photos, tmp
     values = {"data": {"patch": 12, "batch": 4}, "optimiser": {"steps": 2, "warmup": 1}}
     config = Config.parse(values)
     torch.manual_seed(0)
-    alone = loop.Run(config, Sampler(read_images([photos], 48), config.data), prepare(config), 2)
+    alone = loop.Run(config, Sampler(read_images([photos], 48), config.data), prepare(config)[0], 2)
     torch.manual_seed(1)
     alone.step()
     alone.step()
@@ -213,7 +215,7 @@ def test_two_processes_train_as_one_with_the_same_total_batch(small, photos, tmp
 
 def prepare_again(config):
     torch.manual_seed(0)
-    return prepare(config)
+    return prepare(config)[0]
 
 
 def test_every_configuration_of_the_repository_is_valid():

@@ -47,9 +47,9 @@ class Tile(NamedTuple):
 
 
 # Per width. benchmarks/kernels.py times these and their alternatives.
-FORWARD = {64: Tile(128, 64, 8, 2, 128), 96: Tile(128, 64, 8, 2), 128: Tile(128, 64, 8, 2)}
+FORWARD = {64: Tile(64, 64, 4, 2, 128), 96: Tile(64, 64, 4, 2), 128: Tile(64, 64, 4, 2)}
 FORWARD_TF32 = Tile(64, 32, 8, 2)
-BACKWARD = {64: Tile(64, 128, 8, 2), 96: Tile(32, 128, 8, 2), 128: Tile(32, 128, 8, 2)}
+BACKWARD = {64: Tile(64, 128, 8, 3), 96: Tile(32, 128, 8, 3), 128: Tile(32, 128, 8, 3)}
 
 
 @triton.jit

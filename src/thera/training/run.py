@@ -49,7 +49,7 @@ def start(
         raise InvalidInput("how long? give the configuration optimiser.steps, or --minutes")
     device = _device(device)
     torch.manual_seed(config.seed)
-    network = prepare(config)
+    network, earlier = prepare(config)
     largest = round(config.data.patch * config.data.scales[1])
     sampler = Sampler(read_images(list(data), largest, config.data.resized, say), config.data, device)
     check = Validation(validate, scales, device) if validate else None
@@ -66,26 +66,26 @@ def start(
     if not loop.train(run, folder, until=until, validate=check, show=show):
         say(f"paused at step {run.done} of {run.total}: run again to go on")
         return None
-    about = {
-        "training": {
-            "config": config.to_dict(),
-            "images": len(sampler.height),
-            "megapixels": round(len(sampler.pixels) / 1e6, 1),
-            "patches": run.done * config.data.batch,
-            "kappa": run.average.kappa.item(),
-        }
+    stage = config.to_dict() | {
+        "start": Path(config.start).stem,
+        "images": len(sampler.height),
+        "megapixels": round(len(sampler.pixels) / 1e6, 1),
+        "patches": run.done * config.data.batch,
     }
+    about = {"training": [*earlier, stage]}
     if run.rank == 0:
         save_safetensors(run.average, folder / loop.WEIGHTS, "f32", about)
     say(f"the model is {folder / loop.WEIGHTS}")
     return run.average
 
 
-def prepare(config: Config) -> Thera:
-    """The network at its start: random, or with every weight that fits taken from `config.start`."""
-    network = Thera(config.network)
+def prepare(config: Config) -> tuple[Thera, list[dict[str, Any]]]:
+    """The network at its start, random or with every weight that fits taken from `config.start`; and the
+    stages of training that made that start."""
+    network, earlier = Thera(config.network), []
     if config.start:
-        source, _ = load_network(config.start)
+        source, about = load_network(config.start)
+        earlier = about.get("training", [])
         mine, theirs = network.state_dict(), source.state_dict()
         fitting = {k: v for k, v in theirs.items() if k in mine and v.shape == mine[k].shape}
         if not fitting:
@@ -94,7 +94,7 @@ def prepare(config: Config) -> Thera:
     with torch.no_grad():
         if not config.start or not config.optimiser.kappa_rate:
             network.kappa.fill_(config.optimiser.kappa)
-    return network
+    return network, earlier
 
 
 def _affordable(run: loop.Run, minutes: float, began: float) -> int:
