@@ -98,16 +98,29 @@ def test_a_stopped_run_goes_on_where_it_was(folder, tmp_path):
     assert len(calls) == 4 + 3
 
 
-def test_another_checkpoint_or_another_image_is_measured_anew(folder, tmp_path, photograph):
+def test_results_of_another_checkpoint_or_image_are_never_mixed_in(folder, tmp_path, photograph):
     out = tmp_path / "eval.jsonl"
     sets = image_sets([folder])
-    bicubic = baseline("bicubic").upscale
-    run([Method("m", bicubic, "first")], sets, [2], out)
-    run([Method("m", bicubic, "second")], sets, [2], out)
-    assert len(read_records(out)) == 6
+    first, second = (Method("m", baseline("bicubic").upscale, identity) for identity in ("first", "second"))
+    run([first, baseline("nearest")], sets, [2], out)
+    with pytest.raises(InvalidInput, match=r"holds results of another m .*--replace"):
+        run([second], sets, [2], out)
+    run([second], sets, [2], out, replace=True)
+    records = read_records(out)
+    assert [record["method"] for record in records].count("nearest") == 3
+    assert {record["identity"] for record in records if record["method"] == "m"} == {"second"}
     Image.fromarray(photograph(60, 64, seed=9)).save(folder / "0.png")
-    assert len(run([Method("m", bicubic, "second")], sets, [2], out)) == 3
-    assert len(read_records(out)) == 7
+    with pytest.raises(InvalidInput, match=r"another 0.png of Set5"):
+        run([second], sets, [2], out)
+    run([second, baseline("nearest")], sets, [2], out, replace=True)
+    assert len(read_records(out)) == 6
+
+
+def test_checkpoints_of_one_model_can_be_added(folder, tmp_path):
+    out = tmp_path / "eval.jsonl"
+    runs = [Method("m", baseline("bicubic").upscale, identity) for identity in ("first", "second")]
+    run(runs[:1], image_sets([folder]), [2], out)
+    assert len(run(runs, image_sets([folder]), [2], out)) == len(read_records(out)) == 6
 
 
 def test_models_run_one_at_a_time_whatever_the_workers(folder, tmp_path):

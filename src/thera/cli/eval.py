@@ -42,6 +42,9 @@ from thera.cli.variadic import VariadicCommand
     help="One line per image; an interrupted run goes on from it. Tables go beside it.",
 )
 @click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Images at a time.")
+@click.option(
+    "--replace", is_flag=True, help="Drop stored results of other models or images of the same name."
+)
 @click.option("--paper/--no-paper", default=True, help="Quote the paper's numbers where it has the data set.")
 @click.option(
     "--report",
@@ -61,6 +64,7 @@ def command(
     precision: str | None,
     out: Path,
     workers: int,
+    replace: bool,
     paper: bool,
     report: Path | None,
 ) -> None:
@@ -91,7 +95,7 @@ def command(
     methods = load_methods(
         models, chosen, ensemble, **{name: value for name, value in options.items() if value is not None}
     )
-    records = run(methods, sets, scales, out, workers, _progress)
+    records = run(methods, sets, scales, out, workers, replace, _progress)
     tables = []
     for images in sets:
         for metric in metrics or (published_metric(images.name),):

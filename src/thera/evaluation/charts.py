@@ -28,6 +28,7 @@ def bank_figure(components: Image, kappa: float, title: str) -> Figure:
     polar.scatter(angle, length, s=9, color=RED, alpha=0.7, linewidths=0)
     polar.set_title(f"{title}: {components.shape[1]} components, κ = {kappa:.4f}", fontsize=9)
     polar.tick_params(labelsize=7)
+    polar.set_rticks(range(1, math.ceil(length.max()) + 1, max(1, round(length.max() / 5))))
     polar.set_rlabel_position(22)
     polar.grid(alpha=0.5, lw=0.6)
     right = drawn.add_gridspec(2, 2)

@@ -117,28 +117,23 @@ def _evaluation(folder: Path) -> list[str]:
 
 
 def _commands(records: Sequence[Record], folder: Path) -> list[str]:
-    """The calls of `thera eval` that made the records: one for each set of scales."""
-    groups: dict[tuple[float, ...], list[str]] = {}
+    """The calls of `thera eval` that made the records: one for all data sets measured alike."""
+    groups: dict[str, list[str]] = {}
     for data in dict.fromkeys(record["data"] for record in records):
-        scales = tuple(sorted({record["scale"] for record in records if record["data"] == data}))
-        groups.setdefault(scales, []).append(data)
-    methods = dict.fromkeys((r["method"], r["engine"]) for r in records)
-    models = [name for name, engine in methods if engine and not name.endswith("sinc")]
-    baselines = [name for name, engine in methods if not engine]
-    baselines += ["sinc"] * any(name.endswith("sinc") for name, _ in methods)
-    flags = "" if set(baselines) == set(BASELINES) else f" --baselines {' '.join(baselines)}"
-    commands = []
-    for ensemble in (True, False):
-        chosen = [name.rstrip("+") for name in models if name.endswith("+") == ensemble]
-        if not chosen and (models or not ensemble):
-            continue
-        start = " ".join(["thera eval", *chosen])
-        flag = "" if ensemble else " --no-ensemble"
-        for scales, sets in groups.items():
-            numbers = " ".join(f"{scale:g}" for scale in scales)
-            out = f"{_short(folder)}/eval.jsonl"
-            commands.append(f"{start} --data {' '.join(sets)} --scales {numbers}{flags}{flag} -o {out}")
-    return commands
+        part = [record for record in records if record["data"] == data]
+        scales = " ".join(f"{scale:g}" for scale in sorted({record["scale"] for record in part}))
+        methods = {record["method"]: record.get("engine") for record in part}
+        models = [name for name, engine in methods.items() if engine and not name.endswith("sinc")]
+        baselines = [name for name, engine in methods.items() if not engine]
+        baselines += ["sinc"] * any(name.endswith("sinc") for name in methods)
+        flags = "" if set(baselines) == set(BASELINES) else f" --baselines {' '.join(baselines)}"
+        for ensemble in (True, False):
+            chosen = [name.rstrip("+") for name in models if name.endswith("+") == ensemble]
+            if chosen or (ensemble and not models):
+                start = " ".join(["thera eval", *chosen])
+                rest = f"--scales {scales}{flags}{'' if ensemble else ' --no-ensemble'}"
+                groups.setdefault(f"{start} --data {{}} {rest}", []).append(data)
+    return [f"{call.format(' '.join(data))} -o {_short(folder)}/eval.jsonl" for call, data in groups.items()]
 
 
 def _known(records: Sequence[Record]) -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from thera.errors import InvalidInput
-from thera.evaluation.images import ImageSet, check_sizes, read
+from thera.evaluation.images import ImageSet, TargetImage, check_sizes, read
 from thera.evaluation.methods import Method
 from thera.evaluation.protocol import METRICS, check_scale, degrade, score, unit
 
@@ -59,9 +59,12 @@ def run(
     scales: Iterable[float],
     out: Path,
     workers: int = 2,
+    replace: bool = False,
     progress: Progress = lambda units, total: units,
 ) -> list[Record]:
     """Measure what `out` does not hold yet, append it there, and return every record of this run.
+
+    What `out` holds of other checkpoints or images of the same names is refused, or with `replace` dropped.
 
     Images are worked on by `workers` threads; only one of them at a time is inside a model, so that neither
     an accelerator nor the processor is asked for two images' memory at once.
@@ -70,6 +73,7 @@ def run(
     if not scales:
         raise InvalidInput("No scale was given: name at least one, such as --scales 2 3 4.")
     check_sizes(sets, scales)
+    _settle(out, methods, sets, replace)
     stored = {key_of(record): record for record in read_records(out)}
     in_model = threading.Lock()
 
@@ -79,7 +83,6 @@ def run(
     units = [(images.name, path, scale) for images in sets for path in images.files for scale in scales]
     result: list[Record] = []
     out.parent.mkdir(parents=True, exist_ok=True)
-    _drop_unfinished_line(out)
     with out.open("a", encoding="utf-8") as file, ThreadPoolExecutor(workers) as pool:
         try:
             for records in progress(pool.map(measure, units), len(units)):
@@ -93,11 +96,43 @@ def run(
     return result
 
 
-def _drop_unfinished_line(path: Path) -> None:
-    if path.exists():
-        content = path.read_bytes()
-        if content and not content.endswith(b"\n"):
-            path.write_bytes(content[: content.rfind(b"\n") + 1])
+def _settle(out: Path, methods: Sequence[Method], sets: Sequence[ImageSet], replace: bool) -> None:
+    """Make `out` fit to go on from: whole lines, and one meaning for each name of a model or an image."""
+    records = read_records(out)
+    if not records:
+        return
+    identities: dict[str, set[str]] = {}
+    for method in methods:
+        identities.setdefault(method.name, set()).add(method.identity)
+    named = {(record["data"], record["image"]) for record in records}
+    pixels = {
+        (images.name, path.name): _checksum(read(path))
+        for images in sets
+        for path in images.files
+        if (images.name, path.name) in named
+    }
+    kept = [
+        record
+        for record in records
+        if record["identity"] in identities.get(record["method"], {record["identity"]})
+        and record["pixels"] == pixels.get((record["data"], record["image"]), record["pixels"])
+    ]
+    if len(kept) < len(records) and not replace:
+        other = next(record for record in records if record not in kept)
+        raise InvalidInput(
+            f"{out} holds results of another {other['method']} or another {other['image']} of "
+            f"{other['data']}: store elsewhere, or drop them with --replace."
+        )
+    lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in kept]
+    text = "".join(lines)
+    if text != out.read_text(encoding="utf-8"):
+        temporary = out.with_name(f"{out.name}.new")
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(out)
+
+
+def _checksum(image: TargetImage) -> str:
+    return f"{zlib.crc32(image.pixels.tobytes()):08x}"
 
 
 def _measure(
@@ -117,7 +152,7 @@ def _measure(
             "identity": method.identity,
             "data": data,
             "image": path.name,
-            "pixels": f"{zlib.crc32(image.pixels.tobytes()):08x}",
+            "pixels": _checksum(image),
             "scale": int(scale) if scale == int(scale) else scale,
         }
         known = stored.get(key_of(record))
