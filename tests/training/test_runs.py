@@ -223,3 +223,21 @@ def test_every_configuration_of_the_repository_is_valid():
     assert len(files) >= 17
     for file in files:
         assert Config.read(file).network.name
+
+
+def test_the_command_trains_and_draws_the_run(photos, tmp_path):
+    (tmp_path / "air.toml").write_text("[data]\npatch = 12\nbatch = 1\n[optimiser]\nsteps = 2\n")
+    arguments = ["train", tmp_path / "air.toml", "--data", photos, "--out", tmp_path / "run"]
+    arguments += ["--validate", photos, "--scales", "3"]
+    done = subprocess.run(
+        [sys.executable, "-m", "thera", *map(str, arguments)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "photos ×3" in done.stderr
+    assert (tmp_path / "run" / "run.png").read_bytes().startswith(b"\x89PNG")
+    again = subprocess.run(
+        [sys.executable, "-m", "thera", "train", "missing.toml", "--data", str(photos)],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert again.returncode != 0
+    assert "Traceback" not in again.stderr and "missing.toml" in again.stderr

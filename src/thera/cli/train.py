@@ -35,7 +35,8 @@ def command(
     """
     require("torch", "train", "training")
     from thera.training.config import Config
-    from thera.training.run import progress_line, start
+    from thera.training.plot import plot
+    from thera.training.run import progress_line, read_log, start
 
     start(
         Config.read(config),
@@ -47,3 +48,4 @@ def command(
         say=lambda text: click.echo(text, err=True),
         **options,
     )
+    plot(read_log(out), Path(out) / "run.png")
