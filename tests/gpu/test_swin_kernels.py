@@ -26,7 +26,9 @@ def make(shift: int, shape: tuple[int, int, int]) -> tuple[SwinLayer, SwinLayer,
     torch.manual_seed(shift)
     layer = SwinLayer(shift)
     for p in layer.parameters():
-        torch.nn.init.normal_(p, std=p.shape[-1] ** -0.5 if p.ndim > 1 else 1.0)
+        torch.nn.init.normal_(p, std=p.shape[-1] ** -0.5 if p.ndim > 1 else 0.2)
+    for norm in (layer.norm1, layer.norm2):
+        torch.nn.init.uniform_(norm.weight, 0.5, 1.5)
     return layer.cuda(), copy.deepcopy(layer).cpu().double(), torch.randn(*shape, WIDTH).bfloat16()
 
 

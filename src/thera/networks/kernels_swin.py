@@ -100,6 +100,12 @@ def _norm_backward(
 
 
 @triton.jit
+def _rows(COLUMNS: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr):
+    """The rows of this program's tile: programs that share them are neighbours, and share a cache."""
+    return tl.program_id(0) // (COLUMNS // BC) * BM + tl.arange(0, BM)
+
+
+@triton.jit
 def _product(
     rows, weight, M, row_stride, column_stride,
     COLUMNS: tl.constexpr, D: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
@@ -121,9 +127,11 @@ def _product(
 
 
 @triton.jit
-def _kept(keep, M, pixels, KEEP: tl.constexpr, BM: tl.constexpr):
+def _kept(
+    keep, M, pixels, KEEP: tl.constexpr, COLUMNS: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr
+):  # fmt: skip
     """BM×1: what stochastic depth multiplies each row of this tile by."""
-    r = tl.program_id(1) * BM + tl.arange(0, BM)
+    r = _rows(COLUMNS, BM, BC)
     if KEEP:
         return tl.load(keep + r // pixels, r < M, 0.0)[:, None]
     else:
@@ -140,7 +148,7 @@ def _expand(
     h, at, ok, c = _product(unit, weight, M, 1, D, HIDDEN_OUT, D, PRECISION, BM, BC, BK)
     tl.store(hidden + at, h.to(hidden.dtype.element_ty), ok)
     g, _ = _gelu(h, FAST)
-    g = tl.where(c == HIDDEN, 1.0, g) * _kept(keep, M, pixels, KEEP, BM)
+    g = tl.where(c == HIDDEN, 1.0, g) * _kept(keep, M, pixels, KEEP, HIDDEN_OUT, BM, BC)
     tl.store(out + at, g.to(out.dtype.element_ty), ok)
 
 
@@ -156,7 +164,7 @@ def _expand_backward(
     g, s = _gelu(h, FAST)
     # gelu' = s + h s (1 - s) · 2 du/dh
     gg *= s + (g - g * s) * (1.5957691216057308 + 0.21406444881780075 * h * h)
-    gg *= _kept(keep, M, pixels, KEEP, BM)
+    gg *= _kept(keep, M, pixels, KEEP, HIDDEN_OUT, BM, BC)
     tl.store(ghidden + at, gg.to(ghidden.dtype.element_ty), ok)
 
 
@@ -314,7 +322,7 @@ def _multiply_as(operand: torch.dtype) -> str:
     return "tf32" if tf32 else "tf32x3"
 
 
-def _expansion(t: Tensor, keep: Tensor | None, tile: Tile) -> tuple[tuple[int, int], dict[str, Any]]:
+def _expansion(t: Tensor, keep: Tensor | None, tile: Tile) -> tuple[tuple[int], dict[str, Any]]:
     """Grid and constants of the two kernels of the first half of the mlp."""
     full = t.dtype == torch.float32
     tile = EXPAND_F32 if full else tile
@@ -322,7 +330,7 @@ def _expansion(t: Tensor, keep: Tensor | None, tile: Tile) -> tuple[tuple[int, i
     constants |= {"KEEP": keep is not None, "FAST": not (full or INTERPRETED)}
     constants |= {"BM": tile.rows, "BC": tile.columns, "BK": tile.depth}
     constants |= {"num_warps": tile.warps, "num_stages": tile.stages, "maxnreg": tile.registers}
-    return (ALIGNED_HIDDEN // tile.columns, triton.cdiv(t.shape[0], tile.rows)), constants
+    return (ALIGNED_HIDDEN // tile.columns * triton.cdiv(t.shape[0], tile.rows),), constants
 
 
 def expand(unit: Tensor, weight: Tensor, keep: Tensor | None, pixels: int) -> tuple[Tensor, Tensor]:
