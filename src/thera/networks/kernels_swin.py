@@ -112,10 +112,7 @@ def _product(
     BK: tl.constexpr,
 ):  # fmt: skip
     """A tile of rows · weight in float32, rows: M×D, weight: D×COLUMNS; and its offsets, mask and columns."""
-    r = tl.program_id(1) * BM + tl.arange(
-        0, BM
-    )  # programs that share rows are neighbours: they share a cache
-    c = tl.program_id(0) * BC + tl.arange(0, BC)
+    r, c = _rows(COLUMNS, BM, BC), tl.program_id(0) % (COLUMNS // BC) * BC + tl.arange(0, BC)
     k = tl.arange(0, BK)
     ok = (r < M)[:, None]
     a = rows + r.to(tl.int64)[:, None] * D + k[None, :]
