@@ -1,11 +1,11 @@
 """How fast the fused Swin layer is on this GPU, pass by pass and cut how; and next to PyTorch's compiler.
 
-    python benchmarks/kernels_swin.py [--only passes tiles layers]
+    python benchmarks/kernels_swin.py [--only passes layers tiles]
 
 passes: µs of each kernel and each matrix product of one layer, beside the time that its bytes alone take at
-BANDWIDTH. tiles: µs for several ways to cut the kernels: the fastest belong in
-thera/networks/kernels_swin.py. layers: µs of one training step of a whole
-layer, fused and compiled from the plain form.
+BANDWIDTH. layers: µs of one training step of a whole layer, fused and compiled from the plain form. Both take
+half a minute. tiles, if asked for: µs for several ways to cut the kernels, which all have to be compiled: the
+fastest belong in thera/networks/kernels_swin.py.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def passes(shift: int = swinir.SHIFT) -> dict[str, tuple[Callable[[], object], f
     """Each pass of a layer's training step, forward and backward, and the bytes it cannot do without."""
     layer = swinir.SwinLayer(shift).cuda()
     p = kernels.Parameters.of(layer)
-    x = swinir.fit(torch.randn(N, H, W, swinir.WIDTH), N, H, W, swinir.ALIGNED_WIDTH).cuda().bfloat16()
+    x = torch.randn(N, H, W, swinir.WIDTH, device="cuda", dtype=torch.bfloat16)
+    x = swinir.fit(x, N, H, W, swinir.ALIGNED_WIDTH)
     keep = torch.ones(2, N, device="cuda")
     with torch.no_grad():
         out, s = kernels.forward(x, keep, shift, layer.norm1.eps, p)
@@ -109,9 +110,9 @@ def show_layers() -> None:
     keep = torch.ones(2, N, 1, 1, 1, device="cuda")
     mask = swinir.shift_mask(H, W, keep.device)
     found = swinir.TRITON
-    for name, fused in (("fused", found), ("compiled from the plain form", False)):
+    for name, fused, shifts in (("fused", found, (0, swinir.SHIFT)), ("compiled", False, (swinir.SHIFT,))):
         swinir.TRITON = fused
-        for shift in (0, swinir.SHIFT):
+        for shift in shifts:
             layer = swinir.SwinLayer(shift).cuda()
             layer.compile(dynamic=False)
             x = torch.randn(N, H, W, swinir.ALIGNED_WIDTH, device="cuda", dtype=torch.bfloat16)
@@ -140,7 +141,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=["passes", "layers"])
     a = parser.parse_args()
     print(f"{torch.cuda.get_device_name()}, {N}×{H}×{W} pixels, bfloat16")
     torch.manual_seed(0)
