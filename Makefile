@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test lint types bench clean
 
 demo: $(VENV)/.installed
+	@mkdir -p out
 	$(BIN)/thera upscale docs/images/astronaut.png out/astronaut_x2.5.png --scale 2.5 --overwrite
 
 test: $(VENV)/.developed

@@ -9,6 +9,8 @@ import click
 from thera.imaging.files import FileScaling
 from thera.imaging.sizing import human_bytes
 
+#: Pixels encoded for each pixel of the input from which on it is worth telling.
+MUCH_OVERLAP = 1.6
 #: Seconds before a bar appears.
 PATIENCE = 2.0
 
@@ -38,6 +40,11 @@ class Feedback:
         )
         for note in job.notes:
             self.say(f"  note: {note}")
+        if plan.overlap > MUCH_OVERLAP:
+            share = 1 - 1 / plan.overlap
+            self.say(
+                f"  note: {share:.0%} of the work is overlap between tiles; more --memory makes less of it"
+            )
 
     @contextmanager
     def progress(self, pixels: int, name: str) -> Iterator[Callable[[int], object]]:

@@ -28,10 +28,10 @@ FILTERS = ("gaussian", "box", "butterworth", "ideal", "none")
 @click.option("--width", type=int, help="This width, the height to match.")
 @click.option("--height", type=int, help="This height, the width to match.")
 @click.option("--fit", type=Box(), help="As large as fits in this box.")
-@click.option("-m", "--model", help="A name from `thera models`, or a file. [default: edsr-air]")
+@click.option("-m", "--model", help="A name from `thera models`, or a file. [default: edsr-plus]")
 @click.option(
     "--ensemble/--no-ensemble",
-    help="The mean of four rotations: about 0.1 dB better, four times as long. [default: no]",
+    help="The mean of four rotations: a little better, four times as long. [default: no]",
 )
 @click.option(
     "--filter", "shape", type=click.Choice(FILTERS), help="Of the output pixel. [default: gaussian]"
@@ -41,7 +41,9 @@ FILTERS = ("gaussian", "box", "butterworth", "ideal", "none")
 )
 @engine_options
 @click.option(
-    "--memory", type=Bytes(), default="2GiB", show_default=True, help="Tiles are chosen to stay within it."
+    "--memory",
+    type=Bytes(),
+    help="Tiles are chosen to stay within it. [default: 4GiB, or half of what there is]",
 )
 @click.option("--format", "form", help="png, jpeg, webp, avif, tiff or bmp, whatever the name says.")
 @click.option(
@@ -77,8 +79,8 @@ def command(source: Path, output: Path | None, as_json: bool, quiet: bool, **giv
     resolution are kept. Nothing is written until everything is checked, and an interrupted run leaves no
     partial file.
 
-    Air takes about a minute for four megapixels of input on a laptop; Plus sees more and takes three times as
-    long, Pro ten times.
+    On two cores a photograph of one megapixel takes about 15 seconds with edsr-air and a minute with
+    edsr-plus, which sees more around every pixel.
     """
     from thera.cli.feedback import Feedback
 
@@ -117,7 +119,7 @@ class Run:
     engine: str
     device: str
     precision: str
-    memory: int
+    memory: int | None
     form: str | None
     quality: int | None
     alpha: str

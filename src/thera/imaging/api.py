@@ -15,12 +15,12 @@ from thera.models import Model, load
 
 from .picture import Colour, Picture
 from .reading import from_pillow
-from .sizing import Wish, human_bytes, physical_memory
-from .upscaling import MEMORY, prepare
+from .sizing import Wish, default_memory, human_bytes, physical_memory
+from .upscaling import prepare
 
 ImageLike = TypeVar("ImageLike")
 
-DEFAULT_MODEL = "edsr-air"
+DEFAULT_MODEL = "edsr-plus"
 
 
 def upscale(
@@ -34,7 +34,7 @@ def upscale(
     engine: str = "auto",
     device: str = "auto",
     precision: str = "f32",
-    memory: int = MEMORY,
+    memory: int | None = None,
 ) -> ImageLike:
     """An image at another scale, or of another `size` = (height, width), up or down.
 
@@ -50,7 +50,7 @@ def upscale(
     `model`: the name of a shipped model, a file, or a model from `thera.load`.
     `ensemble`: the mean over four rotations, a little better at four times the cost.
     `psf`: a filter of `thera.field`; the model's own Gaussian unless given.
-    `memory`: bytes to work in.
+    `memory`: bytes to work in, beside the result; 4 GiB unless given, or half of a small machine's.
 
     >>> import thera
     >>> thera.upscale(np.zeros((8, 6, 3), np.uint8), 2.5).shape  # doctest: +SKIP
@@ -77,7 +77,7 @@ def upscale(
             target,
             ensemble=ensemble,
             psf=picture_filter,
-            memory=memory + needed,
+            memory=(default_memory() if memory is None else memory) + needed,
             output_memory=needed,
         ).whole()
 

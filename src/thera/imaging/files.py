@@ -20,7 +20,7 @@ from .picture import Layout, Picture, Range
 from .planes import without_alpha
 from .reading import MAX_PIXELS, read
 from .sizing import Wish, human_bytes, physical_memory
-from .upscaling import MEMORY, Scaling, prepare
+from .upscaling import Scaling, prepare
 from .writing import encode, replacing
 
 #: Bytes for each pixel that encoders hold which cannot write as rows come, measured.
@@ -55,7 +55,7 @@ def prepare_file(
     quality: int | None = None,
     ensemble: bool = False,
     psf: Filter | None = None,
-    memory: int = MEMORY,
+    memory: int | None = None,
     overwrite: bool = False,
     strip: bool = False,
     alpha: Literal["cover", "data"] = "cover",

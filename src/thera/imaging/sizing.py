@@ -96,6 +96,11 @@ def physical_memory() -> int | None:
         return None
 
 
+def default_memory() -> int:
+    """Bytes a scaling may take unless told otherwise: 4 GiB, or half of what a small machine has."""
+    return min(4 << 30, (physical_memory() or 8 << 30) // 2)
+
+
 def parse_bytes(text: str) -> int:
     """A number of bytes as people write it.
 

@@ -28,13 +28,13 @@ Source = Callable[[int, int, int, int], NDArray[np.float32]]
 #: Bytes that rendering works in, and bytes of one band of float32 output.
 RENDER_MEMORY, BAND_MEMORY = 64 << 20, 24 << 20
 #: The process itself: Python, NumPy, ONNX Runtime and a small model.
-PROCESS_MEMORY = 160 << 20
-#: Peak bytes an encoder takes for each pixel it looks at, measured.
-ENCODER_BYTES = {"edsr": 1600, "rdn": 10_000, "air": 0, "plus": 2600, "pro": 7000}
+PROCESS_MEMORY = 200 << 20
+#: Peak bytes an encoder takes for each pixel it looks at: a backbone's and a variant's, as measured.
+ENCODER_BYTES = {"edsr": 1400, "rdn": 11_000, "air": 0, "plus": 11_600, "pro": 10_600}
 #: Channels of the features that a field keeps.
 FEATURES = {"air": 64, "plus": 128, "pro": 64}
 #: A plan that encodes this many times the pixels of the best one is taken if it needs less memory.
-GOOD_ENOUGH = 1.12
+GOOD_ENOUGH = 1.15
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,11 @@ class Plan:
     reach: int
     memory: int
     encoded: int
+
+    @property
+    def overlap(self) -> float:
+        """How many pixels are encoded for each pixel of the input: what halos cost."""
+        return self.encoded / (self.source[0] * self.source[1])
 
     @property
     def tiles(self) -> int:
@@ -94,7 +99,7 @@ def make_plan(
         all_tall, all_wide = H + around * (len(rows) - 2), W + beside * (len(cols) - 2)
         strip = min(H, rows[1] + 2 * reach)
         need = fixed + tall * wide * per_pixel + strip * W * per_cell
-        encoded = all_tall * all_wide * fields
+        encoded = all_tall * all_wide
         return Plan(source, size, rows, cols, info.halo, info.alignment, reach, need, encoded)
 
     candidates = [
@@ -211,28 +216,35 @@ def _strip_fields(
     """The fields of the cells [top, bottom) across the whole image: one, or one for each rotation."""
     H, W = plan.source
     above, below = plan.with_halo(top, bottom, H)
-    parts: list[list[HeatField]] = []
+    strips: list[HeatField] = []
     for left, right in pairwise(plan.cols):
         before, behind = plan.with_halo(left, right, W)
         image = source(above, before, below, behind)
         turns = model.encode_rotations(image) if ensemble else iter([model.encode(image)])
-        inside = slice(top - above, bottom - above), slice(left - before, right - before)
-        parts.append([field.crop(*inside) for field in turns])
+        for turn, encoded in enumerate(turns):
+            tile = encoded.crop(slice(top - above, bottom - above), slice(left - before, right - before))
+            if left == 0:
+                strips.append(_room_for(tile, W))
+            if right - left < W:
+                strips[turn].pixels[:, left:right] = tile.pixels
+                strips[turn].features[:, left:right] = tile.features
         report()
-    return [_side_by_side(turn) for turn in zip(*parts, strict=True)]
+    return strips
 
 
-def _side_by_side(fields: Sequence[HeatField]) -> HeatField:
-    first = fields[0]
-    if len(fields) == 1:
-        return first
+def _room_for(tile: HeatField, width: int) -> HeatField:
+    """A field as wide as the image, of which the tile is the first part and the rest is to be filled in."""
+    rows, cols = tile.shape
+    if cols == width:
+        return tile
+    empty = tile.namespace.empty
     return HeatField(
-        first.namespace.concat([field.pixels for field in fields], axis=1),
-        first.namespace.concat([field.features for field in fields], axis=1),
-        first.head_weight,
-        first.head_bias,
-        first.components,
-        first.kappa,
+        empty((rows, width, 3), dtype=tile.pixels.dtype, device=tile.device),
+        empty((rows, width, tile.features.shape[2]), dtype=tile.features.dtype, device=tile.device),
+        tile.head_weight,
+        tile.head_bias,
+        tile.components,
+        tile.kappa,
     )
 
 

@@ -11,10 +11,8 @@ from thera.models import Model
 
 from .picture import Layout, Picture, Range
 from .planes import constant_alpha, planes_of
+from .sizing import default_memory
 from .tiling import PROCESS_MEMORY, Plan, make_plan, scaled_rows
-
-#: What a scaling may take unless told otherwise.
-MEMORY = 2 << 30
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ def prepare(
     *,
     ensemble: bool = False,
     psf: Filter | None = None,
-    memory: int = MEMORY,
+    memory: int | None = None,
     output_memory: int = 0,
     dtype: np.dtype | None = None,
 ) -> Scaling:
@@ -95,7 +93,7 @@ def prepare(
         size,
         fields=planes * (4 if ensemble else 1),
         psf=model.psf(picture.layout.size, size) if psf is None else psf,
-        memory=memory,
+        memory=default_memory() if memory is None else memory,
         held=PROCESS_MEMORY + copies * picture.samples.nbytes + output_memory,
     )
     return Scaling(model, picture, layout, plan, ensemble, psf)

@@ -1,0 +1,120 @@
+"""What the program costs around the network, on this machine.
+
+    python benchmarks/cli.py [--model edsr-air] [--quick]
+
+- start-up: `thera --version`, and `import thera` against `import numpy, PIL`;
+- a 256×256 image at ×4, file to file and process start included, over the bare encoder's time;
+- peak resident memory against the size of the output, for a format written as it comes and one that is not.
+
+Medians of a few repetitions, processes started one after the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+import thera
+from thera.imaging.sizing import human_bytes
+
+
+def median_seconds(work: Callable[[], object], repetitions: int) -> float:
+    times = []
+    for _ in range(repetitions):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def run(*arguments: str) -> int:
+    """Runs Python with these arguments, and gives its peak resident bytes."""
+    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{' '.join(arguments)} failed")
+    return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def photograph(size: int) -> Image.Image:
+    """A picture with as much detail as a photograph has: noise whose spectrum falls as 1/f."""
+    rng = np.random.default_rng(0)
+    fy, fx = np.meshgrid(np.fft.fftfreq(size), np.fft.fftfreq(size), indexing="ij")
+    spectrum = np.fft.fft2(rng.standard_normal((3, size, size))) / np.maximum(np.hypot(fy, fx), 1 / size)
+    image = np.fft.ifft2(spectrum).real
+    image = (image - image.mean()) / image.std() * 50 + 128
+    return Image.fromarray(np.clip(image, 0, 255).astype(np.uint8).transpose(1, 2, 0))
+
+
+def start_up(repetitions: int) -> None:
+    bare = median_seconds(lambda: run("-c", "pass"), repetitions)
+    version = median_seconds(lambda: run("-m", "thera", "--version"), repetitions)
+    light = median_seconds(lambda: run("-c", "import numpy, PIL"), repetitions) - bare
+    ours = median_seconds(lambda: run("-c", "import thera"), repetitions) - bare
+    print(f"thera --version       {version:.3f} s, of which Python itself {bare:.3f} s")
+    print(f"import thera          {ours:.3f} s; import numpy, PIL {light:.3f} s; ratio {ours / light:.2f}")
+
+
+def end_to_end(folder: Path, model_name: str, repetitions: int) -> None:
+    source = folder / "photograph.png"
+    image = photograph(256)
+    image.save(source)
+    pixels = np.asarray(image, np.float32) / 255
+    model = thera.load(model_name)
+    model.encode(pixels)
+    arguments = ["-m", "thera", "upscale", str(source), "-s", "4", "-m", model_name, "-q", "--overwrite"]
+    # One of each in turn, so that both see the same machine.
+    pairs = [
+        (median_seconds(lambda: model.encode(pixels), 1), median_seconds(lambda: run(*arguments), 1))
+        for _ in range(repetitions)
+    ]
+    encoder, whole = (statistics.median(times) for times in zip(*pairs, strict=True))
+    print(
+        f"256×256 at ×4         {whole:.2f} s, the encoder alone {encoder:.2f} s; ratio {whole / encoder:.2f}"
+    )
+
+
+def memory(folder: Path, model_name: str, sides: list[int]) -> None:
+    print("\npeak resident memory, from 128×128 with " + model_name)
+    print(f"{'output':>14} {'raw':>9} {'tiff':>9} {'png':>9} {'jpeg':>9}")
+    source = folder / "small.png"
+    photograph(128).save(source)
+    for side in sides:
+        peaks = []
+        for suffix in ("tif", "png", "jpg"):
+            output = folder / f"out.{suffix}"
+            size = f"{side}x{side}"
+            peaks.append(
+                run(
+                    "-m", "thera", "upscale", str(source), str(output), "--size", size, "-m", model_name, "-q"
+                )
+            )
+            output.unlink()
+        row = " ".join(f"{human_bytes(peak):>9}" for peak in (3 * side**2, *peaks))
+        print(f"{f'{side}×{side}':>14} {row}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", default="edsr-air")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller outputs")
+    options = parser.parse_args()
+    start_up(3 if options.quick else 9)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        end_to_end(folder, options.model, 3 if options.quick else 7)
+        memory(folder, options.model, [512, 2048] if options.quick else [512, 2048, 4096, 8192])
+
+
+if __name__ == "__main__":
+    main()
