@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from thera.errors import InvalidInput
 from thera.models.torch_engine import GRAPHS, GraphCache, TorchEngine, float32_products
 from thera.networks import Spec, Thera
 
@@ -32,6 +33,11 @@ def test_sixteen_bits_are_near_and_fields_stay_float32(variant, precision, digit
     assert {features.dtype, fast.head.weight.dtype, fast.asarray(image).dtype} == {torch.float32}
     # Tens of layers, each rounded to so many binary digits.
     assert 0 < (features - expected).abs().max() < 16 * 2.0**-digits * expected.abs().max()
+
+
+def test_tf32_is_refused_where_there_is_none(plus):
+    with pytest.raises(InvalidInput, match="CUDA"):
+        TorchEngine(plus, "cpu", "tf32")
 
 
 def test_the_engine_keeps_a_network_of_its_own(plus, image):
@@ -105,5 +111,7 @@ def test_a_shape_is_captured_when_it_comes_back_and_the_oldest_dropped(monkeypat
 def test_where_capturing_fails_the_network_runs_as_it_is(monkeypatch):
     monkeypatch.setattr("thera.models.torch_engine.Graph", CountedGraph)
     cache = GraphCache(lambda image: image.sum())
+    CountedGraph.made = 0
     thirteen = torch.zeros(13, 13, 3)
-    assert [float(cache(thirteen)) for _ in range(3)] == [0, 0, 0]
+    assert [float(cache(thirteen)) for _ in range(4)] == [0, 0, 0, 0]
+    assert CountedGraph.made == 1  # and is not tried again

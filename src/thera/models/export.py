@@ -31,7 +31,7 @@ def export(
 
     `storage` "f16" halves the file: weights are stored as float16 and computed with as float32.
 
-    >>> export("edsr-air.safetensors", "edsr-air.onnx")  # doctest: +SKIP
+    >>> export("edsr-air", "edsr-air.onnx")  # doctest: +SKIP
     """
     Path(path).write_bytes(onnx_bytes(network, storage, metadata))
 
@@ -39,7 +39,9 @@ def export(
 def convert(source: str | Path, path: str | Path, storage: str = "f32") -> None:
     """Write a shipped model, a safetensors file or a published checkpoint as `path`, .safetensors or .onnx.
 
-    >>> convert("thera-rdn-pro.pkl", "rdn-pro.safetensors")  # doctest: +SKIP
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     convert("edsr-air", f"{folder}/mine.safetensors", storage="f16")
     """
     suffix = Path(path).suffix
     if suffix not in (".safetensors", ".onnx"):

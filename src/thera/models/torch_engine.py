@@ -40,6 +40,10 @@ class TorchEngine:
         if precision not in PRECISIONS:
             raise InvalidInput(f"unknown precision {precision!r}: expected one of {', '.join(PRECISIONS)}")
         self._device = resolve_device(device)
+        if precision == "tf32" and self._device.type != "cuda":
+            raise InvalidInput(
+                f"tf32 is a precision of CUDA devices: device {self._device} has f32, bf16 and f16"
+            )
         self.device, self.precision = str(self._device), precision
         weight, bias = (t.to(self._device) for t in network.folded_head())
         components = network.components.detach().cpu().numpy()
@@ -88,13 +92,12 @@ def resolve_device(device: str) -> torch.device:
 
 
 def prepared(network: Thera, device: torch.device, half: torch.dtype | None) -> nn.Module:
-    """A copy of the network made ready to run: on its device, aligned and channels-last for a GPU, and with
-    the weights of a 16-bit precision cast once instead of at every image."""
+    """A copy of the network made ready to run: on its device, in the order of channels that images come in,
+    aligned for a GPU, and with the weights of a 16-bit precision cast once instead of at every image."""
     network = copy.deepcopy(network).eval().requires_grad_(False)
-    if device.type == "cuda":
-        if isinstance(network.hypernetwork, SwinIR):
-            network.hypernetwork.align()
-        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if device.type == "cuda" and isinstance(network.hypernetwork, SwinIR):
+        network.hypernetwork.align()
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if half:
         for part in (network.backbone, network.hypernetwork):
             for layer in part.modules():
@@ -130,7 +133,7 @@ class GraphCache:
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         self._function = function
-        self._graphs: OrderedDict[tuple[int, ...], Graph | None] = OrderedDict()
+        self._graphs: OrderedDict[tuple[int, ...], Callable[[Tensor], Tensor] | None] = OrderedDict()
         self._lock = Lock()  # a graph's input and output are shared by all its replays
 
     def __call__(self, image: Tensor) -> Tensor:
@@ -138,17 +141,18 @@ class GraphCache:
         with self._lock:
             if shape not in self._graphs:
                 self._graphs[shape] = None
-                while len(self._graphs) > GRAPHS:
+                if len(self._graphs) > GRAPHS:
                     self._graphs.popitem(last=False)
                 return self._function(image)
             self._graphs.move_to_end(shape)
-            graph = self._graphs[shape]
-            if graph is None:
+            run = self._graphs[shape]
+            if run is None:
                 try:
-                    graph = self._graphs[shape] = Graph(self._function, image)
+                    run = Graph(self._function, image)
                 except RuntimeError:
-                    return self._function(image)
-            return graph(image)
+                    run = self._function
+                self._graphs[shape] = run
+            return run(image)
 
 
 class Graph:
@@ -158,17 +162,23 @@ class Graph:
         self._input = image.clone()
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(image.device):
+            self._stream = torch.cuda.current_stream()
             # Libraries choose their kernels and workspaces in the first runs: outside the capture.
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
+            side = torch.cuda.Stream()
+            side.wait_stream(self._stream)
+            with torch.cuda.stream(side):
                 for _ in range(2):
                     function(self._input)
-            torch.cuda.current_stream().wait_stream(stream)
+            self._stream.wait_stream(side)
             with torch.cuda.graph(self._graph):
                 self._output = function(self._input)
 
     def __call__(self, image: Tensor) -> Tensor:
-        self._input.copy_(image)
-        self._graph.replay()
-        return self._output.clone()
+        stream = torch.cuda.current_stream(image.device)
+        if stream != self._stream:  # what the last replay reads and writes must be done with first
+            stream.wait_stream(self._stream)
+            self._stream = stream
+        with torch.cuda.device(image.device):
+            self._input.copy_(image)
+            self._graph.replay()
+            return self._output.clone()

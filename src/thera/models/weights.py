@@ -46,8 +46,12 @@ def save_safetensors(
 ) -> None:
     """Write a network and what is known of it.
 
+    >>> from tempfile import TemporaryDirectory
     >>> from thera.networks import Spec, Thera
-    >>> save_safetensors(Thera(Spec("edsr", "air")), "edsr-air.safetensors", storage="f16")  # doctest: +SKIP
+    >>> with TemporaryDirectory() as folder:
+    ...     save_safetensors(Thera(Spec("edsr", "air")), f"{folder}/mine.safetensors", storage="f16")
+    ...     read_header(f"{folder}/mine.safetensors")["parameters"]
+    1228801
     """
     check_storage(storage)
     library = require("safetensors.torch", "torch", "a safetensors file")
