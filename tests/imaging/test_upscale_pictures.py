@@ -6,6 +6,7 @@ from PIL import Image
 
 import thera
 from thera.errors import InvalidInput
+from thera.field.grid import Axis
 from thera.imaging.alpha import AlphaLimits, fill_hidden
 from thera.imaging.planes import planes_of
 from thera.imaging.sizing import Wish, human_bytes, parse_bytes
@@ -106,15 +107,18 @@ def test_nothing_hidden_or_nothing_visible_needs_no_filling():
         assert fill_hidden(image) is image
 
 
-def test_alpha_may_take_the_values_around_it_and_no_others():
+def test_alpha_may_take_the_values_it_lies_between_and_no_others():
     alpha = np.zeros((9, 9), np.uint8)
     alpha[4, 4] = 200
-    limits = AlphaLimits(alpha, (18, 18))
-    low, high = limits.at(np.arange(9), np.arange(9))
+    axis = Axis.whole(9, 36)
+    low, high = AlphaLimits(alpha, (36, 36)).at(axis, axis)
     assert low.max() == 0
-    np.testing.assert_array_equal(high > 0, np.pad(np.ones((3, 3), bool), 3))
-    _, coarse = AlphaLimits(alpha, (3, 3)).at(np.arange(9), np.arange(9))
-    assert (coarse > 0).sum() == 49  # three input pixels to an output pixel, and one more
+    near = np.abs(axis.centre - 4.5) < 1  # nearer to that pixel's centre than its neighbours' are
+    np.testing.assert_array_equal(high > 0, np.outer(near, near))
+    coarse = Axis.whole(9, 3)
+    _, high = AlphaLimits(alpha, (3, 3)).at(coarse, coarse)
+    assert high.max() == 200
+    assert high[1, 1] == 200
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ class Plane:
         if self.inks:
             values = 1 - values
         if self.limits is not None:
-            low, high = (self.span.normalise(limit) for limit in self.limits.at(rows.cell, cols.cell))
+            low, high = (self.span.normalise(limit) for limit in self.limits.at(rows, cols))
             values = np.clip(values, low[..., None], high[..., None])
         # Another type than the input's, for a format that holds no other, spans its whole range.
         span = self.span if out.dtype == self.samples.dtype else Range.of(out)

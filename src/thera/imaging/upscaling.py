@@ -86,7 +86,7 @@ def prepare(
     Range.of(picture.samples)  # refuses what is not a number before anything is computed
     layout = replace(picture.layout, height=size[0], width=size[1], dtype=dtype or picture.samples.dtype)
     planes = 1 + (picture.colour == "cmyk") + (picture.alpha and not constant_alpha(picture))
-    copies = 3 if picture.alpha and picture.covers else 1  # colours under alpha, and the range of alpha
+    copies = 2 if picture.alpha and picture.covers else 1  # with colours filled in under it
     plan = make_plan(
         model.info,
         picture.layout.size,
