@@ -47,6 +47,7 @@ class Run:
         self.loss = torch.zeros((), device=self.device)  # sum of the L1 since the last report
         self.optimiser = self._optimiser()
         self.reported = 0
+        self.seconds = 0.0  # spent training, interruptions left out
         self.graph: torch.cuda.CUDAGraph | None = None
         self.world = dist.get_world_size() if dist.is_initialized() else 1
         self.rank = dist.get_rank() if dist.is_initialized() else 0
@@ -110,7 +111,7 @@ class Run:
         if o.clip:
             nn.utils.clip_grad_norm_(self.network.parameters(), o.clip, foreach=True)
         self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=False)
+        self.optimiser.zero_grad()
         self.loss += l1
         with torch.no_grad():
             torch._foreach_lerp_(list(self.average.parameters()), list(self.network.parameters()), 1 - o.ema)
@@ -133,7 +134,12 @@ class Run:
         tensors["random.cpu"] = torch.get_rng_state()
         if self.device.type == "cuda":
             tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
-        about = {"config": self.config.to_dict(), "done": self.done, "total": self.total}
+        about = {
+            "config": self.config.to_dict(),
+            "done": self.done,
+            "total": self.total,
+            "seconds": self.seconds,
+        }
         return tensors, about
 
     def restore(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
@@ -154,7 +160,7 @@ class Run:
         torch.set_rng_state(part["random"]["cpu"])
         if "cuda" in part["random"] and self.device.type == "cuda":
             torch.cuda.set_rng_state(part["random"]["cuda"], self.device)
-        self.done, self.total = about["done"], about["total"]
+        self.done, self.total, self.seconds = about["done"], about["total"], about["seconds"]
         self.reported = self.done
 
 
@@ -196,13 +202,14 @@ def train(
     the first does.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    began, first, saved = time.monotonic(), run.done, time.monotonic()
+    began, first, saved, earlier = time.monotonic(), run.done, time.monotonic(), run.seconds
     with (folder / LOG if run.rank == 0 else Path(os.devnull)).open("a") as log:
         while run.done < run.total and time.monotonic() < until:
             for _ in range(min(every, run.total - run.done)):
                 run.step()
             entry: dict[str, Any] = {"step": run.done, "of": run.total, "l1": run.report()}
             seconds = time.monotonic() - began
+            run.seconds = earlier + seconds
             entry["patches_per_second"] = round((run.done - first) * run.config.data.batch / seconds, 1)
             entry["kappa"] = run.network.kappa.item()
             entry["rate"] = run.schedule(run.done)

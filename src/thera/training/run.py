@@ -71,6 +71,8 @@ def start(
         "images": len(sampler.height),
         "megapixels": round(len(sampler.pixels) / 1e6, 1),
         "patches": run.done * config.data.batch,
+        "minutes": round(run.seconds / 60, 1),
+        "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
     }
     about = {"training": [*earlier, stage]}
     if run.rank == 0:

@@ -1,0 +1,87 @@
+"""Model cards, written from a model's own file and from stored results alone.
+
+python -m thera.evaluation.cards docs/results src/thera/weights
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from thera.errors import InvalidInput
+from thera.evaluation.runner import Record, read_records
+from thera.evaluation.tables import summarise
+from thera.models.weights import read_header
+
+LIMITS = """\
+- Trained on photographs reduced by clean bicubic: it does not repair JPEG blocks, noise, blur or dust.
+- It predicts the mean of what is plausible and invents nothing: textures finer than the input's stay soft.
+- Scales beyond those of training work, and get softer.
+- The photographs belong to their photographers and are not part of the package."""
+
+
+def card(about: dict[str, Any], records: list[Record]) -> str:
+    """One model's card as Markdown."""
+    name, stages = about["name"], about.get("training", [])
+    patches = sum(stage["patches"] * stage["data"]["patch"] ** 2 for stage in stages) / 48**2
+    lines = [
+        f"# {name}",
+        f"{about['parameters'] / 1e6:.2f} M parameters, {about['components']} components. "
+        f"{patches / 1e6:.1f} million patches (counted as 48×48) in all stages, those of its start included; "
+        f"{sum(stage.get('minutes', 0) for stage in stages):g} minutes of one H200.",
+        "## Training",
+        *_stages(stages),
+        "Data: photographs of 0.1 to 1.1 megapixels, and smaller copies of them. Not DIV2K.",
+        "## Scores",
+        *_scores(name, records),
+        "## Limits",
+        LIMITS,
+    ]
+    return "\n\n".join(lines) + "\n"
+
+
+def _stages(stages: list[dict[str, Any]]) -> list[str]:
+    rows = ["| start | images | inputs | scales | steps × batch | rate | minutes |", "| --- " * 7 + "|"]
+    for s in stages:
+        d = s["data"]
+        low, high = d["scales"]
+        steps = s["patches"] // d["batch"]
+        rows.append(
+            f"| {s['start'] or 'random'} | {s['images']} with copies, {s['megapixels']:g} Mpx | {d['patch']}² "
+            f"| ×{low:g} to ×{high:g}, {d.get('spread', 'uniform')} | {steps:,} × {d['batch']} "
+            f"| {s['optimiser']['rate']:g} | {s.get('minutes', '—')} |"
+        )
+    return ["\n".join(rows)]
+
+
+def _scores(name: str, records: list[Record]) -> list[str]:
+    """PSNR of Y with the ensemble of four rotations, beside the reference."""
+    reference = json.loads(files("thera.evaluation").joinpath("reference.json").read_text("utf-8"))
+    mine = [r for r in records if r["method"] == f"{name}+"]
+    rows = [f"| PSNR of Y, dB | {name} | {reference['name']} | difference |", "| --- | ---: | ---: | ---: |"]
+    for data, known in reference["psnr_y"].items():
+        if not any(r["data"] == data for r in mine):
+            continue
+        table = summarise(mine, data, "psnr_y", [int(scale) for scale in known])
+        for (scale, theirs), cell in zip(known.items(), table.rows[0].cells, strict=True):
+            if cell.value is not None:
+                rows.append(
+                    f"| {data} ×{scale} | {cell.value:.2f} | {theirs:.2f} | {cell.value - theirs:+.2f} |"
+                )
+    if len(rows) == 2:
+        raise InvalidInput(f"no result of {name} with the ensemble is stored: run thera eval {name} first")
+    return [f"With the ensemble of four rotations. {reference['about']}.", "\n".join(rows)]
+
+
+def main(results: str, weights: str) -> None:
+    records = [r for path in sorted(Path(results).glob("eval*.jsonl")) for r in read_records(path)]
+    for path in sorted(Path(weights).glob("*.safetensors")):
+        about = read_header(path)
+        path.with_suffix(".md").write_text(card(about, records), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
