@@ -8,14 +8,14 @@ from thera.evaluation.cards import card
 ABOUT = {
     "name": "edsr-air", "parameters": 1_228_801, "components": 32,
     "training": [
-        {"start": "", "images": 10, "megapixels": 4.2, "patches": 6400, "minutes": 1.5,
+        {"start": "", "images": 10, "megapixels": 4.2, "patches": 640_000, "minutes": 1.5,
          "data": {"patch": 96, "batch": 64, "scales": [1.2, 4.0]}, "optimiser": {"rate": 5e-4}},
     ],
 }  # fmt: skip
 
 
 def record(value, **changes):
-    base = {"method": "edsr-air+", "identity": "a", "data": "Set5", "image": "baby.png", "pixels": "0", "scale": 2}
+    base = {"method": "edsr-air+", "identity": "a", "data": "Set5", "image": "baby.png", "scale": 2}
     return base | {"psnr_y": value} | changes
 
 
@@ -27,8 +27,8 @@ def test_scores_are_the_means_of_the_stored_results_beside_the_reference():
 
 def test_stages_are_counted_in_patches_of_48():
     text = card(ABOUT, [record(38.0)])
-    assert "0.0 million patches" in text
-    assert "| random | 10 with copies, 4.2 Mpx | 96² | ×1.2 to ×4, uniform | 100 × 64 | 0.0005 | 1.5 |" in text
+    assert "2.6 million patches" in text
+    assert "| random | 10 with copies, 4.2 Mpx | 96² | ×1.2 to ×4, uniform | 10,000 × 64 |" in text
 
 
 def test_a_model_without_results_has_no_card():
