@@ -143,7 +143,7 @@ HAND_MADE = {
     "an extension code": b"\x80\x02\x82\x01.",
     "an array of another kind": b"\x80\x02" + ARRAY + b"(cnumpy\ndtype\n(I0\ntS'b'\ntR.",
     "items set in an array": b"\x80\x02" + ARRAY + b"(cnumpy\nndarray\n(I0\ntS'b'\ntRI0\nI1\ns.",
-    "a memo of a hundred gigabytes": b"\x80\x02]r\xff\xff\xff\xff(K\x01d.",
+    "a memo of a hundred gigabytes": b"\x80\x02]r\xff\xff\xff\xffcos\nsystem\n\x86.",
     "a function as the result": b"\x80\x02" + ARRAY + b".",
     "an array without a type": b"\x80\x02"
     + ARRAY
