@@ -11,6 +11,7 @@ from thera.errors import InvalidInput
 from thera.field import Box, Gaussian, Point
 from thera.imaging import tiling
 from thera.imaging.tiling import Plan, make_plan, scaled_rows
+from thera.models import Model
 
 
 def rendered(model, image, plan, ensemble=False, psf=None) -> np.ndarray:
@@ -107,3 +108,27 @@ def test_windows_lie_in_a_tile_as_they_lie_in_the_image_from_every_side():
             assert stop >= min(length, high + 16)
             assert start % 8 == 0
             assert (length - stop) % 8 == 0
+
+
+@pytest.mark.parametrize(("variant", "ensemble"), [("air", False), ("plus", False), ("pro", True)])
+def test_tiled_equals_untiled_with_the_networks_themselves(variant, ensemble):
+    torch = pytest.importorskip("torch")
+    from thera.models.torch_engine import TorchEngine
+    from thera.models.weights import describe
+    from thera.networks import Spec, Thera
+
+    torch.manual_seed(0)
+    network = Thera(Spec("edsr", variant))
+    with torch.no_grad():
+        network.head.weight[: 3 * network.spec.components] *= 30  # amplitudes as large as a trained network's
+    real = Model(TorchEngine(network, "cpu"), describe(network))
+    # Long enough that both tiles end within the image, halo and all, and no multiple of eight, so that Pro's
+    # windows begin elsewhere when the ensemble turns the image.
+    H, W = 2 * real.info.halo + 21, 8
+    image = np.random.default_rng(0).random((H, W, 3), np.float32)
+    middle = real.info.halo + 8 - real.info.halo % 8
+    rows = (0, middle, H)
+    whole = real.upscale(image, scale=1.5, ensemble=ensemble)
+    assert np.abs(whole - np.clip(whole, 0.2, 0.8)).max() > 0.1
+    tiled = rendered(real, image, plan_of(real, (H, W), whole.shape[:2], rows, (0, W)), ensemble)
+    np.testing.assert_allclose(tiled, whole, atol=1e-5)
