@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -13,6 +16,32 @@ SHIPPED = shipped()
 
 def test_the_default_model_ships():
     assert "edsr-air" in [model.name for model in SHIPPED]
+
+
+def test_a_plain_installation_upscales_without_pytorch():
+    code = """
+import sys
+
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "safetensors", "onnx", "onnxscript", "huggingface_hub"):
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Without())
+import numpy as np
+import thera
+from thera.errors import MissingDependency
+
+model = thera.load("edsr-air")
+print(model.upscale(np.full((4, 5, 3), 0.5), scale=3, ensemble=True).shape)
+for asked in ({"engine": "torch"}, {"device": "cuda"}, {"precision": "bf16"}):
+    try:
+        thera.load("edsr-air", **asked)
+    except MissingDependency as error:
+        print("thera[torch]" in str(error))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split("\n") == ["(12, 15, 3)", "True", "True", "True", ""]
 
 
 @pytest.mark.parametrize("model", SHIPPED, ids=lambda model: model.name)

@@ -26,6 +26,8 @@ class OnnxEngine:
 
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
+        # Idle threads must not spin on while the field is rendered.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
         options.log_severity_level = 3  # errors only: the library warns about its own optimisations
         try:
             self._session = ort.InferenceSession(
