@@ -51,8 +51,8 @@ def _stages(stages: list[dict[str, Any]]) -> list[str]:
         steps = s["patches"] // d["batch"]
         rows.append(
             f"| {s['start'] or 'random'} | {s['images']} with copies, {s['megapixels']:g} Mpx "
-            f"| {d['patch']}² | ×{low:g} to ×{high:g}, {d.get('spread', 'uniform')} | {steps:,} × {d['batch']} "
-            f"| {s['optimiser']['rate']:g} | {s.get('minutes', '—')} |"
+            f"| {d['patch']}² | ×{low:g} to ×{high:g}, {d.get('spread', 'uniform')} "
+            f"| {steps:,} × {d['batch']} | {s['optimiser']['rate']:g} | {s.get('minutes', '—')} |"
         )
     return ["\n".join(rows)]
 
