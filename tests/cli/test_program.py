@@ -1,12 +1,15 @@
 """The program around the commands: help, versions, models, start-up."""
 
+import io
 import json
 import subprocess
 import sys
+import time
 
 import pytest
 
 import thera as package
+from thera.cli import feedback
 from thera.cli.main import COMMANDS
 
 
@@ -72,6 +75,26 @@ def test_scaling_imports_no_torch(tmp_path, png):
         "finally: assert not {'torch', 'tifffile', 'matplotlib'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "a.png")], check=True)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0.0, False), (1.2, True)])
+def test_a_bar_appears_when_it_takes_long(monkeypatch, seconds, shown):
+    monkeypatch.setattr(feedback, "PATIENCE", 0.1)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with feedback.Feedback(quiet=False).progress(1000, "photo.png") as progress:
+        progress(400)
+        time.sleep(seconds)  # within one tile
+    text = sys.stderr.getvalue()
+    assert ("photo.png:  40%" in text and "px/s" in text) == shown
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with feedback.Feedback(quiet=True).progress(1000, "photo.png") as progress:
+        time.sleep(seconds / 4)
+    assert sys.stderr.getvalue() == ""
 
 
 def test_every_public_name_is_there():

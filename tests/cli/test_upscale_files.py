@@ -13,6 +13,7 @@ import pytest
 import tifffile
 from PIL import ExifTags, Image, ImageCms
 
+from thera.imaging import files
 from thera.imaging.reading import read
 
 ASTRONAUT = Path(__file__).parents[2] / "docs" / "images" / "astronaut.png"
@@ -251,6 +252,24 @@ def test_a_folder_is_done_file_by_file_and_a_second_run_goes_on(thera, tmp_path,
     kept = tmp_path / "textures_x2" / "deep" / "er" / "b.png"
     assert kept.stat().st_mtime_ns == before[kept]
     assert json.loads(thera("upscale", folder, "-s", 2, "--json", "--overwrite").out)["done"] == 4
+
+
+def test_an_unforeseen_failure_in_a_folder_does_not_stop_the_rest(thera, tmp_path, png, monkeypatch):
+    (tmp_path / "in").mkdir()
+    for name in "abc":
+        (tmp_path / "in" / f"{name}.png").write_bytes(png)
+    real = files.prepare_file
+
+    def prepare(source: Path, *rest: object, **options: object) -> object:
+        if source.name == "b.png":
+            raise RuntimeError("the roof is leaking")
+        return real(source, *rest, **options)
+
+    monkeypatch.setattr(files, "prepare_file", prepare)
+    result = thera("upscale", tmp_path / "in", "-s", 1.5)
+    assert result.status == 1
+    assert "the roof is leaking" in result.err.splitlines()[-1]
+    assert sorted(p.name for p in (tmp_path / "in_x1.5").iterdir()) == ["a.png", "c.png"]
 
 
 def test_the_plan_is_one_line_quiet_is_silent_and_json_is_whole(thera, tmp_path, png):

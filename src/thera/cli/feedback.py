@@ -3,6 +3,8 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Event, Thread
+from typing import Any
 
 import click
 
@@ -48,12 +50,26 @@ class Feedback:
 
     @contextmanager
     def progress(self, pixels: int, name: str) -> Iterator[Callable[[int], object]]:
-        """A bar of output pixels, once it takes more than two seconds and somebody watches."""
+        """A bar with the rate and the time left, once it takes long and somebody watches."""
         if self.quiet or not sys.stderr.isatty():
             yield lambda done: None
             return
         from tqdm import tqdm
 
+        done = Event()
+
+        def show(bar: Any) -> None:
+            """Keeps a bar's clock going between its updates: one tile may take longer than our patience."""
+            if not done.wait(PATIENCE):
+                bar.delay = 0
+                while not done.wait(0.5):
+                    bar.refresh()
+
         with tqdm(total=pixels, desc=name, unit="px", unit_scale=True, delay=PATIENCE, leave=False) as bar:
-            bar.update(0)
-            yield bar.update
+            clock = Thread(target=show, args=(bar,), daemon=True)
+            clock.start()
+            try:
+                yield bar.update
+            finally:
+                done.set()
+                clock.join()

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -168,49 +169,59 @@ class Run:
         """Scales every image of a folder, in the order of their names."""
         from thera.imaging.formats import READABLE_SUFFIXES
 
-        target = output or source.resolve().with_name(f"{source.resolve().name}_{self.label}")
+        named = source if source.name not in ("", "..") else source.resolve()
+        target = output or named.with_name(f"{named.name}_{self.label}")
         if target.exists() and (not target.is_dir() or target.samefile(source)):
             raise ImageFileError(f"The output {target} must be a folder of its own: name another.")
         if not target.parent.is_dir():
             raise ImageFileError(f"The folder {target.parent} of the output does not exist: make it first.")
+        inside = target.resolve()  # what an earlier run made is no input
         found = sorted(source.rglob("*") if self.recursive else source.iterdir())
         images = [
             path
             for path in found
-            if path.suffix.lower() in READABLE_SUFFIXES and path.is_file() and target not in path.parents
+            if path.suffix.lower() in READABLE_SUFFIXES
+            and path.is_file()
+            and inside not in path.resolve().parents
         ]
         if not images:
             hint = "" if self.recursive else " (--recursive looks in its folders too)"
             raise ImageFileError(f"The folder {source} has no images in it{hint}.")
         self.loaded()
-        names = [path.relative_to(source).with_suffix("") for path in images]
+        names = Counter(path.relative_to(source).with_suffix("") for path in images)
         records = []
-        for path, name in zip(images, names, strict=True):
+        for path in images:
+            name = path.relative_to(source).with_suffix("")
             # a.jpg and a.heic must not both become a.png
-            stem = name if names.count(name) == 1 else path.relative_to(source)
+            stem = name if names[name] == 1 else path.relative_to(source)
             folder = target / stem.parent
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise ImageFileError(f"The folder {folder} cannot be made: {error.strerror}.") from error
-            records.append(self._attempt(path, folder, stem.name, skip=not self.overwrite))
+            records.append(self._attempt(path, folder, stem.name, one_of_many=True))
         return records
 
     def _attempt(
-        self, source: Path, folder: Path, stem: str, output: Path | None = None, skip: bool = False
+        self, source: Path, folder: Path, stem: str, output: Path | None = None, one_of_many: bool = False
     ) -> dict[str, Any]:
         """Scales one file into `folder`, and says what came of it."""
         record: dict[str, Any] = {"input": str(source)}
         try:
             endings = (self._format.suffix,) if self._format else (source.suffix, ".png", ".tif")
             there = [path for ending in endings if (path := folder / (stem + ending)).is_file()]
-            if skip and there:
+            if one_of_many and there and not self.overwrite:
                 return record | {"output": str(there[0]), "status": "skipped"}
             return record | self._scale(source, folder, stem, output)
         except MemoryError:
             error: Exception = InvalidInput(f"{source} needs more memory than there is: lower --memory.")
         except TheraError as problem:
             error = problem
+        except Exception as problem:
+            if not one_of_many:
+                raise
+            # Not foreseen, but the other files shall not suffer from it.
+            error = ImageFileError(f"{source} could not be scaled: {problem!r}.")
         return record | {"status": "failed", "error": str(error)}
 
     def _scale(self, source: Path, folder: Path, stem: str, output: Path | None) -> dict[str, Any]:

@@ -179,6 +179,7 @@ def scaled_rows(
             inside = Axis(rows.cell - top, rows.offset, rows.step)
             yield rows, cols, [_rendered(turns, filters, inside, cols) for turns in fields]
             progress(round(area * stop / (last - first) * 0.2) - round(area * start / (last - first) * 0.2))
+        del fields  # before the next strip takes as much
 
 
 def _shares(progress: Callable[[int], object], total: float, parts: int) -> Callable[[], None]:
@@ -228,6 +229,7 @@ def _strip_fields(
             if right - left < W:
                 strips[turn].pixels[:, left:right] = tile.pixels
                 strips[turn].features[:, left:right] = tile.features
+            del encoded, tile  # or the next tile is encoded beside this one
         report()
     return strips
 
