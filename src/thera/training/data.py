@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -68,8 +69,8 @@ def _entries(paths: list[str | Path]) -> Iterator[tuple[str, Callable[[], bytes]
             with tarfile.open(path) as archive:
                 for member in archive:
                     if member.isfile() and Path(member.name).suffix.lower() in SUFFIXES:
-                        content = archive.extractfile(member).read()  # type: ignore[union-attr]
-                        yield f"{path}:{member.name}", lambda content=content: content
+                        content = archive.extractfile(member)
+                        yield f"{path}:{member.name}", partial(bytes, content.read() if content else b"")
         else:
             raise InvalidInput(f"{path} is neither a folder nor a tar file of images")
 

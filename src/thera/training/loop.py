@@ -63,9 +63,10 @@ class Run:
         others = [p for name, p in self.network.named_parameters() if name != "kappa"]
         self.factors = [1.0, o.kappa_rate] if o.kappa_rate else [1.0]
         self.rates = [torch.tensor(0.0, device=self.device) for _ in self.factors]
-        groups = [{"params": others}, {"params": [self.network.kappa]}][: len(self.factors)]
-        for group, rate in zip(groups, self.rates, strict=True):
-            group["lr"] = rate
+        parameters = [others, [self.network.kappa]]
+        groups: list[dict[str, Any]] = [
+            {"params": p, "lr": r} for p, r in zip(parameters, self.rates, strict=False)
+        ]
         cuda = self.device.type == "cuda"
         return torch.optim.Adam(groups, betas=o.betas, fused=True, capturable=cuda)
 
@@ -180,7 +181,7 @@ def prepare(network: Thera, precision: str) -> None:
     torch.backends.cudnn.benchmark = True
     torch.set_float32_matmul_precision("highest" if precision == "f32" else "high")
     torch.backends.cudnn.allow_tf32 = precision != "f32"
-    network.to(memory_format=torch.channels_last)
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if network.spec.variant == "pro":
         network.hypernetwork.aligned = True
     network.compile_blocks()
