@@ -12,4 +12,5 @@ torch.set_num_threads(1)  # tests run side by side already
 @pytest.fixture
 def photograph() -> np.ndarray:
     """64×96 pixels of a photograph in the public domain (NASA's portrait of Eileen Collins)."""
-    return np.asarray(Image.open(DATA / "astronaut.png"), np.float32) / 255
+    with Image.open(DATA / "astronaut.png") as file:
+        return np.asarray(file, np.float32) / 255

@@ -30,7 +30,8 @@ PUBLISHED = ("edsr-air", "edsr-plus", "edsr-pro", "rdn-air", "rdn-plus", "rdn-pr
 
 @cache
 def vectors(name: str) -> dict[str, Any]:
-    return dict(np.load(DATA / "published" / f"{name}.npz"))
+    with np.load(DATA / "published" / f"{name}.npz") as file:
+        return dict(file)
 
 
 def weight(path: str, shape: list[int], seed: int) -> np.ndarray:
