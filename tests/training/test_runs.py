@@ -165,6 +165,18 @@ def test_a_configuration_with_a_mistake_says_which(values, message):
         Config.parse(values)
 
 
+def test_keys_can_be_set_anew(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text("[data]\nbatch = 8\n[optimiser]\nrate = 1e-3\n")
+    config = Config.read(path, ["optimiser.rate=2e-4", "data.scales=[2, 3]", "start=edsr-air", "seed=3"])
+    assert config.optimiser.rate == 2e-4 and config.data.scales == (2, 3) and config.data.batch == 8
+    assert config.start == "edsr-air" and config.seed == 3
+    with pytest.raises(InvalidInput, match="unknown key 'speed'"):
+        Config.read(path, ["optimiser.speed=1"])
+    with pytest.raises(InvalidInput, match="KEY=VALUE"):
+        Config.read(path, ["seed"])
+
+
 def test_without_a_length_a_run_does_not_begin(small, photos, tmp_path):
     with pytest.raises(InvalidInput, match="how long"):
         start(small(optimiser={"steps": 0}), [photos], tmp_path)
@@ -226,9 +238,9 @@ def test_every_configuration_of_the_repository_is_valid():
 
 
 def test_the_command_trains_and_draws_the_run(photos, tmp_path):
-    (tmp_path / "air.toml").write_text("[data]\npatch = 12\nbatch = 1\n[optimiser]\nsteps = 2\n")
-    arguments = ["train", tmp_path / "air.toml", "--data", photos, "--out", tmp_path / "run"]
-    arguments += ["--validate", photos, "--scales", "3"]
+    (tmp_path / "air.toml").write_text("[data]\npatch = 12\nbatch = 1\n")
+    arguments = ["train", tmp_path / "air.toml", "--data", photos, photos, "--out", tmp_path / "run"]
+    arguments += ["--validate", photos, "--scales", "3", "--set", "seed=1", "optimiser.steps=2"]
     done = subprocess.run(
         [sys.executable, "-m", "thera", *map(str, arguments)], capture_output=True, text=True, timeout=120
     )

@@ -7,30 +7,33 @@ from typing import Any
 
 import click
 
+from thera.cli.variadic import VariadicCommand
 from thera.models.optional import require
 
 
-@click.command("train")
+@click.command("train", cls=VariadicCommand)
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option(
-    "--data", multiple=True, required=True, help="A folder or tar file of images; give it once or more."
+    "--data", multiple=True, required=True, metavar="PATH...", help="Folders or tar files of images."
 )
 @click.option(
-    "--out", default="runs/latest", show_default=True, help="Folder of the run; an unfinished one goes on."
+    "--out", default="runs/latest", show_default=True, help="Its folder; an unfinished run goes on."
 )
 @click.option("--minutes", type=float, help="Time budget: the schedule has ended when it is over.")
 @click.option("--pause", type=float, help="Stop after so many minutes; the same command goes on later.")
-@click.option("--validate", multiple=True, help="A folder of images to score now and then (Y-PSNR).")
-@click.option("--scales", default="2,3,4", show_default=True, help="Scales of the validation.")
+@click.option("--validate", multiple=True, metavar="DIR...", help="Images to score now and then (Y-PSNR).")
+@click.option(
+    "--scales", multiple=True, type=float, metavar="S...", default=[2, 3, 4], help="Of the validation: 2 3 4."
+)
+@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE...", help="Such as optimiser.rate=2e-4.")
 @click.option("--device", default="auto", show_default=True, help="cuda, cpu, or auto.")
-def command(
-    config: Path, data: tuple[str, ...], out: str, validate: tuple[str, ...], scales: str, **options: Any
-) -> None:
+def command(config: Path, data: tuple[str, ...], out: str, changes: tuple[str, ...], **options: Any) -> None:
     """Train a model as CONFIG says.
 
     \b
     thera train configs/edsr-air.toml --data photos/ --minutes 10
-    thera train configs/edsr-plus.toml --data train.tar --validate Set5 --out runs/plus
+    thera train configs/edsr-plus.toml --data a.tar b.tar --validate Set5 --out runs/plus
+    thera train configs/edsr-air.toml --data photos/ --set optimiser.steps=100000 seed=3
     torchrun --nproc-per-node 4 -m thera train configs/paper/edsr-pro.toml --data DIV2K/
     """
     require("torch", "train", "training")
@@ -39,11 +42,9 @@ def command(
     from thera.training.run import progress_line, read_log, start
 
     start(
-        Config.read(config),
+        Config.read(config, changes),
         data,
         out,
-        validate=validate,
-        scales=[float(s) for s in scales.split(",")],
         show=lambda entry: click.echo(progress_line(entry), err=True),
         say=lambda text: click.echo(text, err=True),
         **options,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -96,18 +97,37 @@ class Config:
         return cls(**parsed)
 
     @classmethod
-    def read(cls, path: str | Path) -> Config:
+    def read(cls, path: str | Path, changes: Sequence[str] = ()) -> Config:
+        """From a TOML file, with some keys set anew, each as "optimiser.rate=2e-4"."""
         try:
-            return cls.parse(tomllib.loads(Path(path).read_text("utf-8")))
+            values = tomllib.loads(Path(path).read_text("utf-8"))
         except FileNotFoundError:
             raise InvalidInput(
-                f"no configuration at {path}: name a TOML file such as configs/edsr-air.toml"
+                f"no configuration at {path}: name one such as configs/edsr-air.toml"
             ) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
             raise InvalidInput(f"{path} is not a TOML file: {e}") from None
+        for change in changes:
+            key, _, value = change.partition("=")
+            *sections, name = key.split(".")
+            target = values
+            for section in sections:
+                target = target.setdefault(section, {})
+            target[name] = _value(change, value)
+        return cls.parse(values)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def _value(change: str, text: str) -> Any:
+    """A TOML value; what is none, such as the name of a model, is text."""
+    if not text:
+        raise InvalidInput(f"{change!r} sets nothing: write KEY=VALUE, such as optimiser.rate=2e-4")
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
 
 
 def _section(kind: type, name: str, values: Any) -> Any:
