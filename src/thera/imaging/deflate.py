@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 #: Raw bytes in one piece: large enough that starting afresh costs nothing, small enough to share out.
-PIECE = 2**20
+PIECE = 2**19
 
 
 def in_order(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:

@@ -23,8 +23,8 @@ from .sizing import Wish, human_bytes, physical_memory
 from .upscaling import Scaling, prepare
 from .writing import encode, replacing
 
-#: Bytes for each pixel that encoders hold which cannot write as rows come, measured.
-ENCODER_BYTES = {"jpeg": 6, "webp": 16, "avif": 40, "bmp": 5}
+#: Bytes for each pixel held by encoders that cannot write as rows come, without and with alpha, as measured.
+HELD_BYTES = {"jpeg": (6, 6), "webp": (12, 36), "avif": (40, 50), "bmp": (6, 6)}
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def prepare_file(
     layout = replace(picture.layout, height=size[0], width=size[1], dtype=dtype)
     check_limits(layout, form)
     check_disk(layout, form, output)
-    kept = 0 if form.streams else ENCODER_BYTES[form.name] * size[0] * size[1]
+    kept = 0 if form.streams else HELD_BYTES[form.name][picture.alpha] * size[0] * size[1]
     scaling = prepare(
         model,
         picture,
