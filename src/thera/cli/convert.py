@@ -9,9 +9,8 @@ from typing import Any
 
 import click
 
+from thera.cli.parameters import Decorator
 from thera.errors import ModelError
-
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def output_options(storage: str) -> Decorator:

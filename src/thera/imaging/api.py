@@ -13,7 +13,7 @@ from thera.errors import InvalidInput
 from thera.field.psf import as_filter
 from thera.models import Model, load
 
-from .picture import Colour, Picture
+from .picture import Picture
 from .reading import from_pillow
 from .sizing import Wish, default_memory, human_bytes, physical_memory
 from .upscaling import prepare
@@ -107,11 +107,9 @@ def _from_array(array: NDArray) -> Picture:
             f"An array of {array.dtype} and shape {array.shape} was given: expected numbers, H×W or H×W×1…4."
         )
     samples = array[..., None] if array.ndim == 2 else array
-    channels = samples.shape[2]
-    if channels > 4:
+    if samples.shape[2] > 4:
         raise InvalidInput(f"An array of shape {array.shape} was given: channels come last, and are 1 to 4.")
-    colour: Colour = "grey" if channels < 3 else "rgb"
-    return Picture(samples, colour, alpha=channels in (2, 4))
+    return Picture.of_channels(samples)
 
 
 def _as_array(picture: Picture, ndim: int) -> NDArray:
@@ -120,9 +118,7 @@ def _as_array(picture: Picture, ndim: int) -> NDArray:
 
 def _to_pillow(picture: Picture) -> Image.Image:
     samples = picture.samples[..., 0] if picture.layout.channels == 1 else picture.samples
-    modes = {"grey": "L", "rgb": "RGB", "cmyk": "CMYK"}
-    eight_bit = samples.dtype == np.uint8
-    image = Image.fromarray(samples, modes[picture.colour] + "A" * picture.alpha if eight_bit else None)
+    image = Image.fromarray(samples, picture.layout.mode if samples.dtype == np.uint8 else None)
     carried = picture.metadata
     for key, value in (
         ("icc_profile", carried.icc),

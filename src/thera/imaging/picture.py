@@ -41,6 +41,11 @@ class Layout:
         return self.height * self.width * self.channels * self.dtype.itemsize
 
     @property
+    def mode(self) -> str:
+        """Pillow's name for it at 8 bits."""
+        return {"grey": "L", "rgb": "RGB", "cmyk": "CMYK"}[self.colour] + "A" * self.alpha
+
+    @property
     def depth(self) -> str:
         """What a person calls the sample type: "8-bit", "16-bit", "32-bit float", …"""
         kind = {"u": "", "i": " signed", "f": " float"}[self.dtype.kind]
@@ -107,6 +112,17 @@ class Picture:
     metadata: Metadata = field(default_factory=Metadata)
     notes: tuple[str, ...] = ()
     format: str = ""
+
+    @classmethod
+    def of_channels(cls, samples: NDArray, metadata: Metadata | None = None, format: str = "") -> "Picture":
+        """The picture that H×W×1 to 4 samples are: grey or RGB, with alpha if there is one more.
+
+        >>> Picture.of_channels(np.zeros((3, 4, 2), np.uint8)).layout.mode
+        'LA'
+        """
+        colour: Colour = "grey" if samples.shape[2] < 3 else "rgb"
+        alpha = samples.shape[2] in (2, 4)
+        return cls(samples, colour, alpha, metadata=metadata or Metadata(), format=format)
 
     def __post_init__(self) -> None:
         height, width = self.samples.shape[:2]

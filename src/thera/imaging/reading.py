@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from thera.errors import ImageFileError, MissingDependency, TheraError
@@ -85,7 +84,7 @@ def _read_png16(path: Path, metadata: Metadata) -> Picture:
     import imagecodecs
 
     samples = imagecodecs.png_decode(path.read_bytes())
-    return _from_array(samples, metadata, "png")
+    return Picture.of_channels(samples.reshape(*samples.shape[:2], -1), metadata, "png")
 
 
 def from_pillow(image: Image.Image, metadata: Metadata | None = None) -> Picture:
@@ -150,15 +149,8 @@ def _read_heic(path: Path, max_pixels: int) -> Picture:
     metadata = Metadata(
         icc=heic.info.get("icc_profile"), exif=upright_exif(exif), xmp=upright_xmp(heic.info.get("xmp"))
     )
-    return _from_array(np.asarray(heic), metadata, "heic")
-
-
-def _from_array(samples: NDArray, metadata: Metadata, form: str) -> Picture:
-    samples = samples.reshape(*samples.shape[:2], -1)
-    channels = samples.shape[2]
-    return Picture(
-        samples, "grey" if channels < 3 else "rgb", channels in (2, 4), metadata=metadata, format=form
-    )
+    samples = np.asarray(heic)
+    return Picture.of_channels(samples.reshape(*samples.shape[:2], -1), metadata, "heic")
 
 
 def _metadata(image: Image.Image) -> tuple[int, Metadata]:

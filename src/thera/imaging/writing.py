@@ -61,11 +61,10 @@ def _write_pillow(
     quality: int | None,
 ) -> None:
     """Assembles the bands in one Pillow image, of four bytes a pixel, and has Pillow encode it."""
-    mode = {"grey": "L", "rgb": "RGB", "cmyk": "CMYK"}[layout.colour] + ("A" if layout.alpha else "")
-    image = Image.new(mode, (layout.width, layout.height))
+    image = Image.new(layout.mode, (layout.width, layout.height))
     row = 0
     for band in bands:
-        image.paste(Image.fromarray(band[..., 0] if layout.channels == 1 else band, mode), (0, row))
+        image.paste(Image.fromarray(band[..., 0] if layout.channels == 1 else band, layout.mode), (0, row))
         row += len(band)
     options: dict[str, Any] = {
         "icc_profile": metadata.icc,
