@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
-from PIL import ExifTags, Image, TiffImagePlugin
+from PIL import ExifTags, Image
 
 from .formats import Format
 
@@ -131,6 +131,8 @@ def tiff_exif(file: BinaryIO) -> Image.Exif:
 
 
 def _directory(file: BinaryIO, header: bytes, group: int | None, offset: int | None) -> dict[int, Any]:
+    from PIL import TiffImagePlugin
+
     ifd = TiffImagePlugin.ImageFileDirectory_v2(header, group=group)
     file.seek(ifd.next if offset is None else offset)
     ifd.load(file)

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, TiffImagePlugin
+from PIL import Image
 
 from thera.errors import ImageFileError
 
@@ -202,6 +202,7 @@ def _extra_tags(
 
 def _append_directories(file: BinaryIO, directories: dict[int, dict[int, Any]], big: bool) -> None:
     """Writes EXIF and GPS behind the image and turns the tags that wait for them into their pointers."""
+    from PIL import TiffImagePlugin
     from tifffile import TiffFile
 
     header = b"II+\0\x08\0\0\0" + bytes(8) if big else b"II*\0\x08\0\0\0"
