@@ -5,7 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from thera.networks.convnext import can_fuse
+
 WIDTH = 64
+
+
+def fused_operand(image: Tensor) -> torch.dtype | None:
+    """The type in which the kernels of `kernels_edsr` train; None where the plain form has to do."""
+    if not (image.is_cuda and torch.is_grad_enabled()):
+        return None
+    operand = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else image.dtype
+    return operand if operand != torch.float32 and can_fuse() else None
 
 
 def conv3(width_in: int, width_out: int) -> nn.Conv2d:
@@ -32,6 +42,11 @@ class EDSR(nn.Module):
         self.tail = conv3(WIDTH, WIDTH)
 
     def forward(self, image: Tensor) -> Tensor:
+        operand = fused_operand(image)
+        if operand is not None:
+            from thera.networks.kernels_edsr import edsr
+
+            return edsr(image, [m for m in self.modules() if isinstance(m, nn.Conv2d)], operand)
         f = self.head(image)
         return f + self.tail(self.body(f))
 

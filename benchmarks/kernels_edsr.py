@@ -1,0 +1,143 @@
+"""How fast EDSR trains on this GPU: each pass with Triton and with cuDNN, and the whole network.
+
+    python benchmarks/kernels_edsr.py [--only passes cuts networks]
+
+passes: µs of each kind of convolution with all that follows it, and of the weights' gradients; the faster
+belongs in PASSES of thera/networks/kernels_edsr.py. cuts: µs for several ways to cut the kernels. networks:
+µs of a training step of the whole backbone, with the kernels and with compiled blocks. Half a minute in all,
+most of it compilation.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import torch
+import triton
+from triton.runtime.errors import OutOfResources
+
+from thera.networks import backbones
+from thera.networks import kernels_edsr as kernels
+from thera.networks.kernels_edsr import Cut
+
+N, H, W, D, L = 64, 48, 48, backbones.WIDTH, 33  # one batch of training; the convolutions of one width
+WORK = 18e-6 * N * H * W * D**2  # operations of one convolution, in millions
+CUTS = {
+    "CONVOLUTION": [Cut(128, 8, 2), Cut(128, 8, 3), Cut(64, 4, 4)],
+    "WEIGHTS": [Cut(64, 8, 2), Cut(64, 8, 3), Cut(64, 8, 4), Cut(32, 8, 4)],
+}
+
+
+def microseconds(call: Callable[[], object]) -> float:
+    """Captured as a graph: as training runs it, and without the time of the launches."""
+    with torch.cuda.stream(torch.cuda.Stream()):
+        return 1000 * triton.testing.do_bench_cudagraph(call, rep=10)
+
+
+def calls() -> dict[str, tuple[str, Callable[[], object], int]]:
+    """Each kind of call: its pass, the call, and how many convolutions it computes."""
+    x = torch.randn(L, N, H, W, D, device="cuda", dtype=torch.bfloat16)
+    gout, out = torch.randn_like(x), torch.empty_like(x[0])
+    weight = torch.randn(L, D, 9, D, device="cuda").mul(0.05).bfloat16()
+    bias, k = torch.randn(D, device="cuda"), kernels
+    return {
+        "conv₁ and relu": ("forward", lambda: k.convolve(x[0], weight[0], bias, "relu", out=out), 1),
+        "conv₂ and sum": ("forward", lambda: k.convolve(x[0], weight[0], bias, "add", x[1], out=out), 1),
+        "∂conv₂ and mask": ("backward", lambda: k.convolve(x[0], weight[0], None, "mask", x[1], out=out), 1),
+        "∂conv₁ and sum": ("backward", lambda: k.convolve(x[0], weight[0], None, "add", x[1], out=out), 1),
+        "∂weights": ("weights", lambda: k.weights_gradients(x, gout, weight), L),
+    }
+
+
+def timed(call: Callable[[], object]) -> float | str:
+    try:
+        return microseconds(call)
+    except OutOfResources as error:
+        return str(error)
+
+
+def show_passes() -> None:
+    totals = {name: dict.fromkeys(("triton", "cudnn"), 0.0) for name in kernels.PASSES}
+    for name, (part, call, count) in calls().items():
+        for choice in ("triton", "cudnn"):
+            chosen, kernels.PASSES[part] = kernels.PASSES[part], choice
+            time = microseconds(call) / count
+            kernels.PASSES[part] = chosen
+            totals[part][choice] += time
+            print(f"| {name} | {choice} | {time:.1f} | {WORK / time:.0f} |", flush=True)
+    fastest = {part: min(times, key=times.__getitem__) for part, times in totals.items()}
+    print(f"\nPASSES = {fastest}")
+
+
+def show_cuts() -> None:
+    names = {"CONVOLUTION": ("conv₁ and relu", "conv₂ and sum", "∂conv₂ and mask"), "WEIGHTS": ("∂weights",)}
+    every, passes = calls(), kernels.PASSES
+    kernels.PASSES = dict.fromkeys(passes, "triton")
+    for constant, candidates in CUTS.items():
+        chosen = getattr(kernels, constant)
+        for cut in dict.fromkeys([chosen, *candidates]):
+            setattr(kernels, constant, cut)
+            times = [timed(every[name][1]) for name in names[constant]]
+            count = every[names[constant][0]][2]
+            shown = ", ".join(t if isinstance(t, str) else f"{t / count:.1f}" for t in times)
+            print(f"| {constant} | {tuple(cut)}{' (chosen)' * (cut == chosen)} | {shown} |", flush=True)
+        setattr(kernels, constant, chosen)
+    kernels.PASSES = passes
+
+
+def show_networks() -> None:
+    image, passes, fused = torch.rand(N, 3, H, W, device="cuda"), kernels.PASSES, backbones.fused_operand
+    image = image.contiguous(memory_format=torch.channels_last)
+    forms = {
+        "as chosen": passes,
+        "all Triton": dict.fromkeys(passes, "triton"),
+        "all cuDNN": dict.fromkeys(passes, "cudnn"),
+        "compiled blocks": None,
+    }
+    for name, choice in forms.items():
+        network = backbones.EDSR().cuda().to(memory_format=torch.channels_last)
+        if choice is None:
+            backbones.fused_operand = lambda _: None
+            for module in (network.head, *network.body, network.tail):
+                module.compile(dynamic=False)
+        else:
+            kernels.PASSES = choice
+
+        def forward() -> torch.Tensor:
+            with torch.autocast("cuda", torch.bfloat16):
+                return network(image)  # noqa: B023 - called at once
+
+        gout = torch.randn_like(forward())
+
+        def step() -> object:
+            return torch.autograd.grad(forward(), list(network.parameters()), gout)  # noqa: B023
+
+        print(f"| {name} | {microseconds(forward):.0f} | {microseconds(step):.0f} |", flush=True)
+    kernels.PASSES, backbones.fused_operand = passes, fused
+
+
+PARTS = {
+    "passes": (show_passes, "| pass | with | µs a convolution | TFLOP/s |"),
+    "cuts": (show_cuts, "| constant | pixels, warps, stages | µs a convolution |"),
+    "networks": (show_networks, "| network | forward, µs | forward and backward, µs |"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    a = parser.parse_args()
+    print(f"{torch.cuda.get_device_name()}, {N}×{H}×{W} pixels, bfloat16")
+    torch.backends.cudnn.benchmark = True
+    torch.manual_seed(0)
+    for part in a.only:
+        show, header = PARTS[part]
+        print(f"\n{header}\n{'| --- ' * (header.count('|') - 1)}|")
+        show()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,318 @@
+"""Triton kernels to train EDSR, f + tail(blocks(f)) with blocks x + conv₂(relu(conv₁ x)).
+
+Every convolution but the first is 3×3 on one width D, and what follows it happens before it is written:
+
+| kernel | a program owns | in | out |
+| --- | --- | --- | --- |
+| convolution, forward | a strip of columns of a few images | x, the residual | relu or sum |
+| convolution, backward | the same, with the taps reversed | ∂out; x or ∂x so far | ∂x, masked or summed |
+| weights' gradients | a share of the pixels of one convolution | x, ∂out | a summand of ∂weight, ∂bias |
+
+What bounds a convolution of so few channels is how often a pixel travels from the second-level cache. The
+first two go down their strip row after row and read each three times (shifted left, not at all, right: the
+copy engine fills in zeros outside the image). Each copy serves the three output rows that it touches: their
+sums are all under way, and the oldest leaves. The third runs once for all convolutions, after the backward
+pass: 33 with four programs each fill the 132 multiprocessors of an H200.
+
+`PASSES` says which of these run; cuDNN computes the products of the others. The plain form beside which all
+this is tested is `backbones.EDSR`.
+"""
+
+# mypy: disallow-untyped-defs=False
+# A kernel's arguments have no types; those in capitals are compile-time constants, as Triton writes them.
+
+import os
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+MULTIPROCESSORS = 132  # an H200's: how many programs are started; any number is correct
+INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
+SIZES = ["H", "W", "size"]  # no kernel is compiled for a particular one
+
+
+class Cut(NamedTuple):
+    """How a kernel is cut."""
+
+    pixels: int  # at a time
+    warps: int
+    stages: int  # of the software pipeline
+
+    def launch(self) -> dict[str, int]:
+        return {"STAGES": self.stages, "num_warps": self.warps}
+
+
+# benchmarks/kernels_edsr.py times these and their alternatives.
+PASSES = {"forward": "triton", "backward": "triton", "weights": "triton"}  # or "cudnn"
+CONVOLUTION = Cut(128, 8, 2)
+WEIGHTS = Cut(64, 8, 4)
+
+
+@triton.jit
+def _tap(weight, i: tl.constexpr, D: tl.constexpr, BACKWARD: tl.constexpr):
+    """D×D, from the channels that are read to those written: tap i of the kernel, or its mirror image."""
+    c = tl.arange(0, D)
+    at = weight + c[:, None] * (9 * D) + c[None, :]
+    if BACKWARD:
+        return tl.load(at + (8 - i) * D)
+    return tl.trans(tl.load(at + i * D))
+
+
+@triton.jit
+def _end(y, other, END: tl.constexpr):
+    """What follows a convolution."""
+    if END == "relu":
+        y = tl.maximum(y, 0.0)
+    if END == "add":
+        y += other.to(tl.float32)
+    if END == "mask":
+        y = tl.where(other > 0, y, 0.0)
+    return y
+
+
+@triton.jit(do_not_specialize=SIZES)
+def _convolution(
+    x, weight, bias, other, out, H,
+    D: tl.constexpr, NB: tl.constexpr, BW: tl.constexpr, ROWS: tl.constexpr, BACKWARD: tl.constexpr,
+    END: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """ROWS rows of BW columns of NB images."""
+    P: tl.constexpr = NB * BW
+    n, column, first = tl.program_id(0) * NB, tl.program_id(1) * BW, tl.program_id(2) * ROWS
+    w0, w1, w2 = _tap(weight, 0, D, BACKWARD), _tap(weight, 1, D, BACKWARD), _tap(weight, 2, D, BACKWARD)
+    w3, w4, w5 = _tap(weight, 3, D, BACKWARD), _tap(weight, 4, D, BACKWARD), _tap(weight, 5, D, BACKWARD)
+    w6, w7, w8 = _tap(weight, 6, D, BACKWARD), _tap(weight, 7, D, BACKWARD), _tap(weight, 8, D, BACKWARD)
+    above = tl.zeros((P, D), tl.float32)  # the output row above the one that is read, as far as it is known
+    here = tl.zeros((P, D), tl.float32)
+    if not BACKWARD:
+        b = tl.load(bias + tl.arange(0, D))[None, :]
+    for step in tl.range(ROWS + 2, num_stages=STAGES):
+        row = first + step - 1
+        to = tl.where(step > 1, row - 1, H)  # outside, where nothing is read or written, until one is whole
+        left = tl.reshape(x.load([n, row, column - 1, 0]), (P, D))
+        above = tl.dot(left, w6, above, input_precision="ieee")
+        here = tl.dot(left, w3, here, input_precision="ieee")
+        below = tl.dot(left, w0, input_precision="ieee")
+        centre = tl.reshape(x.load([n, row, column, 0]), (P, D))
+        above = tl.dot(centre, w7, above, input_precision="ieee")
+        here = tl.dot(centre, w4, here, input_precision="ieee")
+        below = tl.dot(centre, w1, below, input_precision="ieee")
+        right = tl.reshape(x.load([n, row, column + 1, 0]), (P, D))
+        above = tl.dot(right, w8, above, input_precision="ieee")
+        here = tl.dot(right, w5, here, input_precision="ieee")
+        below = tl.dot(right, w2, below, input_precision="ieee")
+        if not BACKWARD:
+            above += b
+        o = above
+        if END == "add" or END == "mask":
+            o = tl.reshape(other.load([n, to, column, 0]), (P, D))
+        y = _end(above, o, END).to(out.dtype)
+        out.store([n, to, column, 0], tl.reshape(y, (NB, 1, BW, D)))
+        # Added to zero, not renamed: products under way into registers that change names run one by one.
+        above = here + 0.0
+        here = below + 0.0
+
+
+@triton.jit
+def _settle(a):
+    """`a`, once the products that go into it are done: those of two steps at once would run one by one."""
+    if INTERPRETED:
+        return a
+    return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [a], dtype=tl.float32, is_pure=True, pack=1)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def _weights_gradient(
+    x, gout, gweight, gbias, H, W,
+    D: tl.constexpr, BH: tl.constexpr, BW: tl.constexpr, STEPS: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """∂w[i, j] = Σ ∂out[p]ᵀ x[p + (i, j) - 1]: x is read shifted by rows, ∂out by columns, the other way."""
+    P: tl.constexpr = BH * BW
+    layer, share = tl.program_id(0), tl.program_id(1)
+    across, down = tl.cdiv(W, BW), tl.cdiv(H, BH)
+    a0 = tl.zeros((D, D), tl.float32)
+    a1, a2, a3, a4, a5, a6, a7, a8 = a0, a0, a0, a0, a0, a0, a0, a0
+    ones, ab = tl.full((P, 16), 1.0, x.dtype), tl.zeros((D, 16), tl.float32)
+    for step in tl.range(STEPS, num_stages=STAGES):
+        tile = share * STEPS + step
+        n, row, column = tile // (across * down), tile // across % down * BH, tile % across * BW
+        g0 = tl.trans(tl.reshape(gout.load([layer, n, row, column + 1, 0]), (P, D)))
+        g1 = tl.trans(tl.reshape(gout.load([layer, n, row, column, 0]), (P, D)))
+        g2 = tl.trans(tl.reshape(gout.load([layer, n, row, column - 1, 0]), (P, D)))
+        x0 = tl.reshape(x.load([layer, n, row - 1, column, 0]), (P, D))
+        x1 = tl.reshape(x.load([layer, n, row, column, 0]), (P, D))
+        x2 = tl.reshape(x.load([layer, n, row + 1, column, 0]), (P, D))
+        a0 = _settle(tl.dot(g0, x0, a0, input_precision="ieee"))
+        a3 = _settle(tl.dot(g0, x1, a3, input_precision="ieee"))
+        a6 = _settle(tl.dot(g0, x2, a6, input_precision="ieee"))
+        a1 = _settle(tl.dot(g1, x0, a1, input_precision="ieee"))
+        a4 = _settle(tl.dot(g1, x1, a4, input_precision="ieee"))
+        a7 = _settle(tl.dot(g1, x2, a7, input_precision="ieee"))
+        a2 = _settle(tl.dot(g2, x0, a2, input_precision="ieee"))
+        a5 = _settle(tl.dot(g2, x1, a5, input_precision="ieee"))
+        a8 = _settle(tl.dot(g2, x2, a8, input_precision="ieee"))
+        ab = _settle(tl.dot(g1, ones, ab, input_precision="ieee"))  # Σ ∂out, in sixteen equal columns
+    program = layer * tl.num_programs(1) + share
+    c = tl.arange(0, D)
+    to = gweight + program * (9 * D * D) + c[:, None] * (9 * D) + c[None, :]
+    sums = (a0, a1, a2, a3, a4, a5, a6, a7, a8)
+    for i in tl.static_range(9):
+        tl.store(to + i * D, sums[i])
+    tl.store(gbias + program * D + c, tl.max(ab, 1))
+
+
+@triton.jit(do_not_specialize=SIZES)
+def _finish(
+    y, bias, other, out, size,
+    D: tl.constexpr, BACKWARD: tl.constexpr, END: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """What a convolution of cuDNN leaves to do."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    real = at < size
+    v = tl.load(y + at, real).to(tl.float32)
+    if not BACKWARD:
+        v += tl.load(bias + at % D)
+    o = v
+    if END == "add" or END == "mask":
+        o = tl.load(other + at, real)
+    tl.store(out + at, _end(v, o, END).to(out.dtype.element_ty), real)
+
+
+def _strips(N: int, W: int) -> tuple[int, int]:
+    """Images and columns of a strip: as few pixels outside the images as can be."""
+    pixels = CONVOLUTION.pixels
+    widths = [w for w in (8, 16, 32, 64, 128) if w <= pixels]
+    covered = {w: triton.cdiv(W, w) * w * triton.cdiv(N, pixels // w) * (pixels // w) for w in widths}
+    columns = min(widths, key=lambda w: (covered[w], -w))
+    return pixels // columns, columns
+
+
+def convolve(
+    x: Tensor, weight: Tensor, bias: Tensor | None, end: str = "", other: Tensor | None = None,
+    out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """The convolution of x, or with no bias its transpose (∂out → ∂x), and then `end`.
+
+    x, other, out: N×H×W×D; weight: D×9×D (out, tap, in), as x; bias: D, float32. end: "relu", "add" `other`,
+    "mask" where `other` is not positive, or nothing.
+
+    >>> x, weight = torch.randn(8, 48, 48, 64), torch.randn(64, 9, 64)  # doctest: +SKIP
+    >>> convolve(x.cuda().half(), weight.cuda().half(), torch.zeros(64).cuda(), "relu")  # doctest: +SKIP
+    """
+    N, H, W, D = x.shape
+    out = torch.empty_like(x) if out is None else out
+    backward = bias is None
+    constants = {"D": D, "BACKWARD": backward, "END": end}
+    if PASSES["backward" if backward else "forward"] == "cudnn":
+        y = _product(x, weight, backward)
+        _finish[(triton.cdiv(y.numel(), 2048),)](y, bias, other, out, y.numel(), BLOCK=2048, **constants)
+        return out
+    images, columns = _strips(N, W)
+    strips = triton.cdiv(N, images), triton.cdiv(W, columns)
+    rows = triton.cdiv(H, max(1, MULTIPROCESSORS // (strips[0] * strips[1])))
+    described = [
+        None if t is None else TensorDescriptor.from_tensor(t, [images, 1, columns, D])
+        for t in (x, other, out)
+    ]
+    _convolution[(*strips, triton.cdiv(H, rows))](
+        described[0], weight, bias, *described[1:], H, NB=images, BW=columns, ROWS=rows,
+        **constants, **CONVOLUTION.launch(),
+    )  # fmt: skip
+    return out
+
+
+def _as_image(x: Tensor) -> Tensor:
+    """N×H×W×D → N×D×H×W, the same memory."""
+    return x.permute(0, 3, 1, 2)
+
+
+def _as_parameter(weight: Tensor) -> Tensor:
+    """D×9×D → D×D×3×3, the same memory."""
+    return weight.unflatten(1, (3, 3)).permute(0, 3, 1, 2)
+
+
+def _product(x: Tensor, weight: Tensor, backward: bool) -> Tensor:
+    """cuDNN's convolution or its transpose."""
+    image, kernel = _as_image(x), _as_parameter(weight)
+    if not backward:
+        y = torch.conv2d(image, kernel, padding=1)
+    else:
+        y = _cudnn_backward(image, image, kernel, [True, False, False])[0]  # of the second, the shape is read
+    return y.permute(0, 2, 3, 1).contiguous()
+
+
+def _cudnn_backward(gout: Tensor, x: Tensor, weight: Tensor, wanted: list[bool]) -> list[Tensor]:
+    D, one = weight.shape[0], [1, 1]
+    return torch.ops.aten.convolution_backward(gout, x, weight, [D], one, one, one, False, [0, 0], 1, wanted)
+
+
+def weights_gradients(x: Tensor, gout: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """∂weight (L×D×9×D) and ∂bias (L×D) of L convolutions, in float32. x, gout: L×N×H×W×D."""
+    L, N, H, W, D = x.shape
+    if PASSES["weights"] == "cudnn":
+        each = zip(map(_as_image, gout), map(_as_image, x), map(_as_parameter, weight), strict=True)
+        found = [_cudnn_backward(*tensors, [False, True, True]) for tensors in each]
+        gweight = torch.stack([g.permute(0, 2, 3, 1).flatten(1, 2) for _, g, _ in found])
+        return gweight.float(), torch.stack([g for _, _, g in found]).float()
+    columns = 16
+    lines = WEIGHTS.pixels // columns
+    shares = max(1, MULTIPROCESSORS // L)
+    steps = triton.cdiv(N * triton.cdiv(H, lines) * triton.cdiv(W, columns), shares)
+    gweight = x.new_empty(L, shares, D, 9, D, dtype=torch.float32)
+    gbias = x.new_empty(L, shares, D, dtype=torch.float32)
+    described = [TensorDescriptor.from_tensor(t, [1, 1, lines, columns, D]) for t in (x, gout)]
+    _weights_gradient[(L, shares)](
+        *described, gweight, gbias, H, W, D=D, BH=lines, BW=columns, STEPS=steps, **WEIGHTS.launch()
+    )
+    return gweight.sum(1), gbias.sum(1)
+
+
+class Body(torch.autograd.Function):
+    """y, head_bias, weights, biases → f + tail(blocks(f)), where f = y + head_bias. y: N×D×H×W."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, head_bias: Tensor, *parameters: Tensor) -> Tensor:
+        L = len(parameters) // 2
+        N, D, H, W = y.shape
+        weight = torch.stack([w.permute(0, 2, 3, 1) for w in parameters[:L]]).to(y.dtype).flatten(2, 3)
+        bias = torch.stack(parameters[L:]).float()
+        x = y.new_empty(L, N, H, W, D)  # what each convolution reads
+        torch.add(y.permute(0, 2, 3, 1), head_bias.to(y.dtype), out=x[0])
+        for i in range(0, L - 1, 2):
+            convolve(x[i], weight[i], bias[i], "relu", out=x[i + 1])
+            convolve(x[i + 1], weight[i + 1], bias[i + 1], "add", x[i], out=x[i + 2])
+        out = convolve(x[-1], weight[-1], bias[-1], "add", x[0])
+        ctx.save_for_backward(x, weight)
+        return _as_image(out)
+
+    @staticmethod
+    def backward(ctx: Any, gout: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        gf, g = torch.empty_like(x[0]), torch.empty_like(x)  # the gradients at f and at every output
+        gx = [gf, *g[:-1]]  # and at every input
+        g[-1] = gout.permute(0, 2, 3, 1)
+        convolve(g[-1], weight[-1], None, out=gx[-1])
+        for i in range(len(x) - 3, -1, -2):
+            convolve(g[i + 1], weight[i + 1], None, "mask", x[i + 1], out=gx[i + 1])
+            convolve(g[i], weight[i], None, "add", g[i + 1], out=gx[i])
+        gf += g[-1]
+        gweight, gbias = weights_gradients(x, g, weight)
+        gweights = [_as_parameter(w) for w in gweight]
+        return _as_image(gf), gf.sum((0, 1, 2), dtype=torch.float32), *gweights, *gbias
+
+
+def edsr(image: Tensor, convolutions: list[torch.nn.Conv2d], operand: torch.dtype) -> Tensor:
+    """The network as one operation, for training. image: N×3×H×W; the result: N×D×H×W.
+
+    convolutions: the head, two for each block, the tail; operand: the type in which products are computed and
+    features kept.
+    """
+    head, *others = convolutions
+    weights, biases = [c.weight for c in others], [c.bias for c in others]
+    with torch.autocast(image.device.type, enabled=False), torch.cuda.device_of(image):
+        y = torch.conv2d(image.to(operand), head.weight.to(operand), padding=1)
+        return Body.apply(y, head.bias, *weights, *biases)

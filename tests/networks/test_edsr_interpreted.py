@@ -1,0 +1,92 @@
+"""The EDSR kernels under Triton's interpreter, on a CPU: their arithmetic and their borders.
+
+Triton reads TRITON_INTERPRET when it is imported, so the comparison runs in a process of its own: this file
+as a script, which prints what the tests below then claim something about.
+"""
+
+import copy
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="needs Triton, which only comes with PyTorch for CUDA")
+
+WIDTH = 16  # the least that a matrix product takes
+
+
+def relative(a: torch.Tensor, b: torch.Tensor) -> float:
+    return ((a.double() - b.double()).norm() / b.double().norm()).item()
+
+
+def errors(blocks: int, shape: tuple[int, int, int], dtype: torch.dtype, passes: str) -> dict[str, float]:
+    """Relative errors against the plain form in float64: the output and every parameter's gradient."""
+    from thera.networks import backbones, kernels_edsr
+
+    kernels_edsr.PASSES = dict.fromkeys(kernels_edsr.PASSES, passes)
+    torch.manual_seed(0)
+    network = backbones.EDSR(blocks)
+    plain = copy.deepcopy(network).double()
+    image = torch.randn(shape[0], 3, *shape[1:])
+    backbones.fused_operand = lambda _: dtype
+    out = network(image)
+    backbones.fused_operand = lambda _: None
+    reference = plain(image.double())
+    weight = torch.randn(out.shape)
+    ours = torch.autograd.grad((out * weight).sum(), list(network.parameters()))
+    theirs = torch.autograd.grad((reference * weight).sum(), list(plain.parameters()))
+    names = ["out", *(name for name, _ in network.named_parameters())]
+    pairs = zip(names, (out, *ours), (reference, *theirs), strict=True)
+    return {name: relative(a, b) for name, a, b in pairs}
+
+
+def report() -> dict[str, object]:
+    from thera.networks import backbones, kernels_edsr
+
+    backbones.WIDTH = WIDTH
+    kernels_edsr.MULTIPROCESSORS = 10  # few programs, so that each has several rows and tiles
+    return {
+        "two blocks": errors(2, (2, 5, 7), torch.float32, "triton"),
+        "many strips": errors(1, (9, 6, 19), torch.float32, "triton"),
+        "one row": errors(1, (3, 1, 20), torch.float32, "triton"),
+        "one column": errors(1, (1, 13, 1), torch.float32, "triton"),
+        "no blocks": errors(0, (2, 3, 4), torch.float32, "triton"),
+        "products of the library": errors(2, (2, 5, 7), torch.float32, "cudnn"),
+        "f16": errors(2, (2, 5, 7), torch.float16, "triton"),
+    }
+
+
+@pytest.fixture(scope="module")
+def found() -> dict:
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    run = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+@pytest.mark.parametrize(
+    ("case", "blocks"),
+    [
+        ("two blocks", 2),
+        ("many strips", 1),
+        ("one row", 1),
+        ("one column", 1),
+        ("no blocks", 0),
+        ("products of the library", 2),
+    ],
+)
+def test_fused_network_and_every_gradient_equal_the_plain_form_up_to_the_borders(found, case, blocks):
+    """Images smaller than a strip, and some that end within one: what crosses a border would show at once."""
+    assert len(found[case]) == 1 + 4 * (blocks + 1)
+    assert max(found[case].values()) < 1e-5  # float32 sums of a few hundred terms
+
+
+def test_fused_network_in_half_precision_keeps_half_precision(found):
+    assert max(found["f16"].values()) < 3e-3  # 2⁻¹¹ = 5e-4 an operand, a few operands deep
+
+
+if __name__ == "__main__":
+    print(json.dumps(report()))
