@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from typing import Any, TypedDict, Unpack
 
 import array_api_compat
@@ -15,11 +14,12 @@ from thera.errors import FieldFileError, InvalidInput
 from thera.field import files, render
 from thera.field.across import Outside, read
 from thera.field.grid import axes, output_size
+from thera.field.head import Head, float32
 from thera.field.psf import Covariance, as_filter, to_numpy
 from thera.field.warp import as_mapping
 
 Array = Any  # a NumPy or torch array; see array-api-compat
-MEMORY, ACCELERATOR_MEMORY = 256 << 20, 4 << 30  # bytes to work in, unless said otherwise
+MEMORY, ACCELERATOR_MEMORY = 256 << 20, 1 << 30  # bytes to work in, unless said otherwise
 
 
 class RenderOptions(TypedDict, total=False):
@@ -72,13 +72,17 @@ the c×channels amplitudes a (row-major), then the c phases φ |
     ) -> None:
         if (head_weight is None) != (head_bias is None):
             raise InvalidInput("A field got half of a head; give head_weight and head_bias, or neither.")
-        self.pixels = _float32(pixels)
-        self.features = _float32(features)
-        self.head_weight = None if head_weight is None else _float32(head_weight)
-        self.head_bias = None if head_bias is None else _float32(head_bias)
-        # Tables are made of these on the host, in float64.
-        self.components = to_numpy(components).astype(np.float64)
-        self.kappa = float(kappa)
+        self._set(Head(head_weight, head_bias, components, kappa), pixels, features)
+
+    @classmethod
+    def of(cls, head: Head, pixels: Array, features: Array) -> HeatField:
+        """The field of an image under a head that it shares with others, and with it the tables to render."""
+        field = cls.__new__(cls)
+        field._set(head, pixels, features)
+        return field
+
+    def _set(self, head: Head, pixels: Array, features: Array) -> None:
+        self.head, self.pixels, self.features = head, float32(pixels), float32(features)
         self._check()
 
     @classmethod
@@ -93,7 +97,7 @@ the c×channels amplitudes a (row-major), then the c phases φ |
                 "they must be H×W×c×channels and H×W×c."
             )
         H, W = amplitude.shape[:2]
-        features = xp.concat([xp.reshape(_float32(amplitude), (H, W, -1)), _float32(phase)], axis=2)
+        features = xp.concat([xp.reshape(float32(amplitude), (H, W, -1)), float32(phase)], axis=2)
         return cls(pixels, features, None, None, components, kappa)
 
     def _check(self) -> None:
@@ -119,6 +123,22 @@ the c×channels amplitudes a (row-major), then the c phases φ |
                 f"The head is of shapes {heads[0]} and {heads[1]}; "
                 f"for {c} components and {self.channels} channels they must be C×{outputs} and {outputs}."
             )
+
+    @property
+    def head_weight(self) -> Array | None:
+        return self.head.weight
+
+    @property
+    def head_bias(self) -> Array | None:
+        return self.head.bias
+
+    @property
+    def components(self) -> np.ndarray:
+        return self.head.components
+
+    @property
+    def kappa(self) -> float:
+        return self.head.kappa
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -151,38 +171,13 @@ the c×channels amplitudes a (row-major), then the c phases φ |
             f"κ={self.kappa:.4g}, {kind} on {self.device})"
         )
 
-    @cached_property
-    def _head(self) -> tuple[Array, Array]:
-        """The head with its amplitudes channel by channel, so that each channel's c are contiguous."""
-        c = self.components.shape[1]
-        order = np.arange(c * self.channels).reshape(c, self.channels).T.ravel()
-        order = np.concatenate([order, np.arange(c * self.channels, c * (self.channels + 1))])
-        xp = self.namespace
-        order = xp.asarray(order, device=self.device)
-        return xp.take(self.head_weight, order, axis=1), xp.take(self.head_bias, order, axis=0)
-
     def coefficients(self, features: Array) -> tuple[Array, Array]:
         """Amplitudes (P, channels, c) and phases (P, c) of cells with these features (P, C)."""
-        xp = self.namespace
-        P, c, split = features.shape[0], self.components.shape[1], self.channels * self.components.shape[1]
-        if self.head_weight is None:
-            amplitude = xp.reshape(features[:, :split], (P, c, self.channels))
-            return xp.permute_dims(amplitude, (0, 2, 1)), features[:, split:]
-        weight, bias = self._head
-        head = features @ weight
-        head += bias
-        return xp.reshape(head[:, :split], (P, self.channels, c)), head[:, split:]
+        return self.head.coefficients(features)
 
     def crop(self, rows: slice, cols: slice) -> HeatField:
         """The field of some of the cells: `field.crop(slice(0, 64), slice(32, 96))`."""
-        return HeatField(
-            self.pixels[rows, cols, :],
-            self.features[rows, cols, :],
-            self.head_weight,
-            self.head_bias,
-            self.components,
-            self.kappa,
-        )
+        return HeatField.of(self.head, self.pixels[rows, cols, :], self.features[rows, cols, :])
 
     @property
     def memory(self) -> int:
@@ -205,18 +200,15 @@ the c×channels amplitudes a (row-major), then the c phases φ |
         `region`: (top, left, bottom, right) in input pixels; `size` is then the region's.
         `psf`: a filter, or a function of the frequencies; `Gaussian()`, the paper's, unless given.
         `derivative`: orders along (rows, columns), per input pixel.
-        `memory`: bytes to work in, beyond the result: 256 MiB, or 4 GiB on an accelerator, unless given.
+        `memory`: bytes to work in, beyond the result: 256 MiB, or 1 GiB on an accelerator, unless given.
 
         >>> field = HeatField(np.ones((2, 2, 3)), np.zeros((2, 2, 4)), None, None, np.ones((2, 1)), 0.03)
         >>> float(field.render(scale=(1.5, 3)).min())
         1.0
         """
         rows, cols = axes(self.shape, scale, size, region)
-        xp = self.namespace
-        out = xp.empty((len(rows), len(cols), self.channels), dtype=xp.float32, device=self.device)
-        for start, band in render.bands(self, rows, cols, as_filter(psf), derivative, memory or self.memory):
-            out[start : start + band.shape[0], :, :] = band
-        return out
+        bands = render.plan(self, rows, cols, as_filter(psf), derivative, memory or self.memory)
+        return render.whole(self, (len(rows), len(cols)), bands)
 
     def render_bands(
         self, *, derivative: tuple[int, int] = (0, 0), **options: Unpack[RenderOptions]
@@ -352,8 +344,3 @@ def _square_root(covariance: np.ndarray, kappa: float) -> np.ndarray:
     if not np.all(values > -1e-12) or kappa == 0:
         raise InvalidInput("A covariance must be symmetric, positive and of a field that diffuses (κ > 0).")
     return vectors * np.sqrt(np.maximum(values, 0) / (2 * kappa))[..., None, :]
-
-
-def _float32(array: Array) -> Array:
-    xp = array_api_compat.array_namespace(array)
-    return xp.astype(array, xp.float32, copy=False)

@@ -1,23 +1,20 @@
-"""The field as a matrix product.
+"""The field on a grid as a matrix product.
 
-With sin(w·x + φ) = cos φ · sin(w·x) + sin φ · cos(w·x), all cells that are read at the same offsets x share
-one table of sin(w·x) and cos(w·x), filters and derivatives included, and
-
-    Φ - I = Σₖ aₖ cos φₖ · table[k] + Σₖ aₖ sin φₖ · table[c + k]
-
-is a product of [cells·channels × 2c] by [2c × offsets]: no sine and no network per output pixel. On a regular
-grid of any scale the offsets of a cell are x = shift + j·step with a shift of the cell's own, and
-w·x + φ = w·(j·step) + (φ + w·shift): a change of the cell's phase makes the offsets the same for all cells.
+On a regular grid of any scale the offsets of a cell are x = shift + j·step with a shift of the cell's own,
+and w·x + φ = w·(j·step) + (φ + w·shift): a change of the cell's phase makes the offsets the same for all
+cells, so that one table serves them all (`Head.oscillations`). `Tables` is all it takes beside the image.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import array_api_compat
 import numpy as np
 
 from thera.field.grid import Patches
+from thera.field.head import Shift
 from thera.field.threads import each
 
 if TYPE_CHECKING:
@@ -28,73 +25,107 @@ Array = Any
 CACHED_BYTES = 2 << 20
 
 
-def oscillations(field: HeatField, features: Array, shift: Array | None, table: Array) -> Array:
-    """Φ - I of P cells at the table's offsets: features (P, C), shift (P, c) or None, table (2c, offsets).
+class Pick(NamedTuple):
+    """Places along an axis, ascending: a part of it, or some places within that part."""
 
-    Returns (P, channels, offsets). The head, c sines and cosines per cell, and two products.
-    """
-    xp = array_api_compat.array_namespace(features)
-    amplitude, phase = field.coefficients(features)  # (P, channels, c), (P, c)
-    if shift is not None:
-        phase = phase + shift
-    P, channels, c = amplitude.shape
-    in_phase = xp.reshape(amplitude * xp.cos(phase)[:, None, :], (P * channels, c))
-    out = in_phase @ table[:c, :]
-    quadrature = xp.reshape(amplitude * xp.sin(phase)[:, None, :], (P * channels, c))
-    out += quadrature @ table[c:, :]
-    return xp.reshape(out, (P, channels, -1))
+    part: slice
+    within: Array | None
+
+    @classmethod
+    def of(cls, field: HeatField, index: np.ndarray) -> Pick:
+        first, last = int(index[0]), int(index[-1])
+        part = slice(first, last + 1)
+        if last + 1 - first == len(index) and np.all(np.diff(index) == 1):
+            return cls(part, None)
+        return cls(part, field.namespace.asarray(index - first, device=field.device))
+
+    def take(self, array: Array, axis: int) -> Array:
+        """`array` at these places along an axis: a view where they are a range."""
+        array = array[self.part] if axis == 0 else array[:, self.part]
+        if self.within is None:
+            return array
+        return array_api_compat.array_namespace(array).take(array, self.within, axis=axis)
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self.within is None else self.within.nbytes
 
 
-def product(
-    field: HeatField, rows: Patches, cols: Patches, gain: np.ndarray, bias: bool, memory: int
-) -> Array:
-    """The field at every sample of rows × columns of patches, each component times its complex gain (c,).
+class Block(NamedTuple):
+    """A rectangle of patches that is evaluated at once, and the cells they read."""
 
-    Returns (len(rows.cell)·rows.length, len(cols.cell)·cols.length, channels), in blocks of cells within
-    `memory` bytes; `bias` says whether I is part of it.
-    """
-    xp = field.namespace
-    w1, w2 = field.components
-    shifted = np.ptp(rows.shift) > 1e-12 or np.ptp(cols.shift) > 1e-12
-    y, x = rows.offsets, cols.offsets
-    if not shifted:
-        y, x = y + rows.shift[0], x + cols.shift[0]
-    wave = gain[:, None, None] * np.exp(1j * (w1[:, None, None] * y[:, None] + w2[:, None, None] * x))
-    wave = wave.reshape(len(gain), -1)
-    table = send(field, np.concatenate([wave.imag, wave.real]))
-    if shifted:
-        row_shift = send(field, _wrap(np.outer(rows.shift, w1)))
-        col_shift = send(field, _wrap(np.outer(cols.shift, w2)))
+    rows: slice
+    cols: slice
+    row_cells: Pick
+    col_cells: Pick
 
-    n_rows, n_cols = len(rows.cell), len(cols.cell)
-    shape = (n_rows, rows.length, n_cols, cols.length, field.channels)
-    out = xp.empty(shape, dtype=xp.float32, device=field.device)
+    def take(self, array: Array) -> Array:
+        return self.col_cells.take(self.row_cells.take(array, 0), 1)
 
-    def evaluate(cells: tuple[slice, slice]) -> None:
-        i, j = cells
-        block = select(xp, select(xp, field.features, rows.cell[i], 0), cols.cell[j], 1)
+
+@dataclass(frozen=True)
+class Tables:
+    """What the field at every sample of rows × columns of patches takes beside its features and pixels."""
+
+    table: Array  # (2c, offsets): sin(w·x) and cos(w·x), times the gain
+    shift: Shift | None
+    blocks: list[Block]
+    shape: tuple[int, int, int, int]  # patches down, samples of each, patches along, samples of each
+    bias: bool  # whether I is part of it
+
+    @classmethod
+    def of(
+        cls, field: HeatField, rows: Patches, cols: Patches, gain: np.ndarray, bias: bool, memory: int
+    ) -> Tables:
+        """For components times their complex gain (c,), to be read in blocks within `memory` bytes."""
+        w1, w2 = field.components
+        y, x = rows.offsets, cols.offsets
         shift = None
-        if shifted:
-            shift = xp.reshape(row_shift[i, None, :] + col_shift[None, j, :], (-1, len(gain)))
-        values = oscillations(field, xp.reshape(block, (-1, block.shape[-1])), shift, table)
-        if bias:
-            pixels = select(xp, select(xp, field.pixels, rows.cell[i], 0), cols.cell[j], 1)
-            values += xp.reshape(pixels, (-1, field.channels, 1))
-        values = xp.reshape(values, (*block.shape[:2], field.channels, rows.length, cols.length))
-        out[i, :, j, :, :] = xp.permute_dims(values, (0, 3, 1, 4, 2))
+        if np.ptp(rows.shift) > 1e-12 or np.ptp(cols.shift) > 1e-12:
+            down, along = _wrap(np.outer(rows.shift, w1)), _wrap(np.outer(cols.shift, w2))
+            shift = send(field, down), send(field, along)
+        else:
+            y, x = y + rows.shift[0], x + cols.shift[0]
+        wave = gain[:, None, None] * np.exp(1j * (w1[:, None, None] * y[:, None] + w2[:, None, None] * x))
+        wave = wave.reshape(len(gain), -1)
+        shape = len(rows.cell), rows.length, len(cols.cell), cols.length
+        cells = _block_cells(field, shape[0] * shape[2], wave.shape[1], memory)
+        down_picks, along_picks = (
+            [(part, Pick.of(field, patches.cell[part])) for part in parts]
+            for patches, parts in zip((rows, cols), _blocks(shape[0], shape[2], cells), strict=True)
+        )
+        return cls(
+            send(field, np.concatenate([wave.imag, wave.real])),
+            shift,
+            [Block(i, j, down, along) for i, down in down_picks for j, along in along_picks],
+            shape,
+            bias,
+        )
 
-    cells = _block_cells(field, n_rows * n_cols, table.shape[1], memory)
-    each(field.pixels, evaluate, _blocks(n_rows, n_cols, cells))
-    return xp.reshape(out, (n_rows * rows.length, n_cols * cols.length, field.channels))
+    def product(self, field: HeatField) -> Array:
+        """The field at every sample, in their order: (rows, columns, channels)."""
+        xp = field.namespace
+        n_rows, height, n_cols, width = self.shape
+        out = xp.empty((*self.shape, field.channels), dtype=xp.float32, device=field.device)
 
+        def evaluate(block: Block) -> None:
+            i, j = block.rows, block.cols
+            features = block.take(field.features)
+            shift = None if self.shift is None else (self.shift[0][i], self.shift[1][j])
+            values = field.head.oscillations(features, shift, self.table)
+            if self.bias:
+                values += xp.reshape(block.take(field.pixels), (-1, field.channels, 1))
+            values = xp.reshape(values, (*features.shape[:2], field.channels, height, width))
+            out[i, :, j, :, :] = xp.permute_dims(values, (0, 3, 1, 4, 2))
 
-def select(xp: Any, array: Array, index: np.ndarray, axis: int) -> Array:
-    """`array` at an ascending `index` along an axis: a view where the index is a range."""
-    part = slice(int(index[0]), int(index[-1]) + 1)
-    array = array[part] if axis == 0 else array[:, part]
-    if array.shape[axis] == len(index) and np.all(np.diff(index) == 1):
-        return array
-    return xp.take(array, xp.asarray(index - index[0], device=array_api_compat.device(array)), axis=axis)
+        each(field.pixels, evaluate, self.blocks)
+        return xp.reshape(out, (n_rows * height, n_cols * width, field.channels))
+
+    @property
+    def nbytes(self) -> int:
+        picks = {id(pick): pick for block in self.blocks for pick in (block.row_cells, block.col_cells)}
+        shifts = 0 if self.shift is None else self.shift[0].nbytes + self.shift[1].nbytes
+        return self.table.nbytes + shifts + sum(pick.nbytes for pick in picks.values())
 
 
 def send(field: HeatField, array: np.ndarray) -> Array:
@@ -111,15 +142,15 @@ def _block_cells(field: HeatField, cells: int, offsets: int, memory: int) -> int
     return max(1, memory // (4 * max((4 * field.channels + 4) * c, 2 * field.channels * offsets)))
 
 
-def _blocks(n_rows: int, n_cols: int, cells: int) -> list[tuple[slice, slice]]:
-    """Rectangles of about `cells` cells that tile n_rows × n_cols, whole rows where they fit."""
-    width = min(n_cols, cells)
+def _blocks(n_rows: int, n_cols: int, cells: int) -> tuple[list[slice], list[slice]]:
+    """Rows and columns of rectangles of about `cells` cells that tile n_rows × n_cols."""
+    width = min(n_cols, cells)  # whole rows where they fit
     height = max(1, cells // width)
-    return [
-        (slice(i, min(i + height, n_rows)), slice(j, min(j + width, n_cols)))
-        for i in range(0, n_rows, height)
-        for j in range(0, n_cols, width)
-    ]
+    rows, cols = (
+        [slice(start, min(start + step, n)) for start in range(0, n, step)]
+        for n, step in ((n_rows, height), (n_cols, width))
+    )
+    return rows, cols
 
 
 def _wrap(angle: np.ndarray) -> np.ndarray:

@@ -2,55 +2,168 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from thera.errors import InvalidInput
 from thera.field.grid import LARGEST_PATCH, Axis, Patches, Reading, Taps, reading
-from thera.field.product import product, select, send
-from thera.field.psf import Filter
+from thera.field.product import Pick, Tables, send
+from thera.field.psf import Box, Butterworth, Covariance, Filter, Gaussian, Ideal, Point
 
 if TYPE_CHECKING:
     from thera.field.heatfield import HeatField
 
 Array = Any
+OURS = (Gaussian, Covariance, Box, Butterworth, Ideal, Point)
+
+
+class Average(NamedTuple):
+    """Weighted sums of samples along an axis, one tap of all output pixels after the other."""
+
+    taps: list[tuple[Pick, Array]]
+
+    @classmethod
+    def of(cls, field: HeatField, taps: Taps) -> Average:
+        pairs = zip(taps.index.T, taps.weight.T, strict=True)
+        return cls([(Pick.of(field, index), send(field, weight)[:, None, None]) for index, weight in pairs])
+
+    def take(self, samples: Array, axis: int) -> Array:
+        total: Array = 0.0
+        for pick, weight in self.taps:
+            total = total + pick.take(samples, axis) * (weight if axis == 0 else weight[:, 0])
+        return total
+
+    @property
+    def nbytes(self) -> int:
+        return sum(pick.nbytes + weight.nbytes for pick, weight in self.taps)
+
+
+@dataclass(frozen=True)
+class Band:
+    """Output rows [start, stop) of a rendering: the samples it takes and what they are put together by, with
+    all that can be known of it before the image is."""
+
+    start: int
+    stop: int
+    tables: Tables
+    steps: list[tuple[int, Pick | Average]]  # by axis, in turn
+
+    def read(self, field: HeatField) -> Array:
+        samples = self.tables.product(field)
+        for axis, step in self.steps:
+            samples = step.take(samples, axis)
+        return samples
+
+    @property
+    def nbytes(self) -> int:
+        return self.tables.nbytes + sum(step.nbytes for _, step in self.steps)
+
+
+def plan(
+    field: HeatField, rows: Axis, cols: Axis, psf: Filter, derivative: tuple[int, int], memory: int
+) -> Iterator[Band]:
+    """Band after band from top to bottom, each to be read within about `memory` bytes.
+
+    They belong to the head, the grid and the filter: fields of the same head and shape can be read by them.
+    """
+    orders = _orders(derivative)
+    layout: Layout | None = None
+
+    def make() -> Band:
+        nonlocal layout
+        layout = layout or Layout.of(field, rows, cols, psf, orders, memory)
+        return layout.band(field, start)
+
+    key: Hashable | None = None
+    if constant(psf):
+        key = field.head.place, field.shape, _contents(rows), _contents(cols), psf, orders, memory
+    start = 0
+    while start < len(rows):
+        band = field.head.tables.get(key and (start, key), make)
+        yield band
+        start = band.stop
 
 
 def bands(
     field: HeatField, rows: Axis, cols: Axis, psf: Filter, derivative: tuple[int, int], memory: int
 ) -> Iterator[tuple[int, Array]]:
     """(first row, band) after band from top to bottom, working within about `memory` bytes."""
-    orders = _orders(derivative)
-    down, along = (
-        reading(axis, cells, psf, field.kappa, order)
-        for axis, cells, order in zip((rows, cols), field.shape, orders, strict=True)
-    )
-    # Where samples are averaged across cells, it is their weights that are differentiated: the jumps between
-    # cells are part of the derivative there. Elsewhere each sinusoid is, by (iw)^order.
-    local = tuple(0 if way.taps else order for way, order in zip((down, along), orders, strict=True))
-    w1, w2 = field.components
-    gain = psf.transfer(field.components, np.diag([down.step, along.step]), field.kappa)
-    gain = gain * (1j * w1) ** local[0] * (1j * w2) ** local[1]
-    bias = local == (0, 0)
+    for band in plan(field, rows, cols, psf, derivative, memory):
+        yield band.start, band.read(field)
 
-    columns = Patches.of(along.axis)
-    row_bytes = 4 * field.channels * (2 * len(columns.cell) * columns.length + len(along))
-    height, largest = _band_height(down, memory // 2 // row_bytes)
-    for start in range(0, len(down), height):
-        part = down.band(start, min(start + height, len(down)))
-        patches = Patches.of(part.axis, largest)
-        band = product(field, patches, columns, gain, bias, memory // 2)
-        if columns.index is not None:
-            band = select(field.namespace, band, columns.index, 1)
-        if along.taps is not None:
-            band = _average(field, band, along.taps, 1)
-        if patches.index is not None:
-            band = select(field.namespace, band, patches.index, 0)
-        if part.taps is not None:
-            band = _average(field, band, part.taps, 0)
-        yield start, band
+
+def whole(field: HeatField, size: tuple[int, int], plan: Iterable[Band]) -> Array:
+    """All bands of a plan as one array, (H', W', channels)."""
+    xp, out = field.namespace, None
+    for band in plan:
+        values = band.read(field)
+        if band.stop - band.start == size[0]:
+            return values
+        if out is None:
+            out = xp.empty((*size, field.channels), dtype=xp.float32, device=field.device)
+        out[band.start : band.stop, :, :] = values
+    return out
+
+
+def constant(psf: Filter) -> bool:
+    """Whether a filter answers the same whenever it is asked, as ours do and a user's function need not."""
+    try:
+        return type(psf) in OURS and hash(psf) is not None
+    except TypeError:  # one of its numbers is an array
+        return False
+
+
+def _contents(axis: Axis) -> tuple[bytes, bytes, float]:
+    return axis.cell.tobytes(), axis.offset.tobytes(), axis.step
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a grid is read, on the host: where bands begin and what their tables are made of."""
+
+    down: Reading
+    along: Reading
+    columns: Patches
+    gain: np.ndarray  # (c,)
+    bias: bool
+    height: int  # output rows of a band
+    largest: int  # samples of a patch along the columns
+    memory: int
+
+    @classmethod
+    def of(
+        cls, field: HeatField, rows: Axis, cols: Axis, psf: Filter, orders: tuple[int, int], memory: int
+    ) -> Layout:
+        down, along = (
+            reading(axis, cells, psf, field.kappa, order)
+            for axis, cells, order in zip((rows, cols), field.shape, orders, strict=True)
+        )
+        # Where samples are averaged across cells, it is their weights that are differentiated: the jumps
+        # between cells are part of the derivative there. Elsewhere each sinusoid is, by (iw)^order.
+        local = tuple(0 if way.taps else order for way, order in zip((down, along), orders, strict=True))
+        w1, w2 = field.components
+        gain = psf.transfer(field.components, np.diag([down.step, along.step]), field.kappa)
+        gain = gain * (1j * w1) ** local[0] * (1j * w2) ** local[1]
+        columns = Patches.of(along.axis)
+        row_bytes = 4 * field.channels * (2 * len(columns.cell) * columns.length + len(along))
+        height, largest = _band_height(down, memory // 2 // row_bytes)
+        return cls(down, along, columns, gain, local == (0, 0), height, largest, memory)
+
+    def band(self, field: HeatField, start: int) -> Band:
+        stop = min(start + self.height, len(self.down))
+        part = self.down.band(start, stop)
+        patches = Patches.of(part.axis, self.largest)
+        tables = Tables.of(field, patches, self.columns, self.gain, self.bias, self.memory // 2)
+        steps: list[tuple[int, Pick | Average]] = []
+        for axis, samples, taps in ((1, self.columns, self.along.taps), (0, patches, part.taps)):
+            if samples.index is not None:
+                steps.append((axis, Pick.of(field, samples.index)))
+            if taps is not None:
+                steps.append((axis, Average.of(field, taps)))
+        return Band(start, stop, tables, steps)
 
 
 def _orders(derivative: tuple[int, int]) -> tuple[int, int]:
@@ -77,13 +190,3 @@ def _band_height(down: Reading, samples: int) -> tuple[int, int]:
     fine_per_output = max(1.0, len(down.axis) / len(down))
     reach = down.taps.index.shape[1]
     return max(1, int((samples - reach) / fine_per_output)), LARGEST_PATCH
-
-
-def _average(field: HeatField, samples: Array, taps: Taps, axis: int) -> Array:
-    """Weighted sums of samples along an axis, one tap of all output pixels after the other."""
-    xp = field.namespace
-    total: Array = 0.0
-    shape = (-1, 1, 1) if axis == 0 else (-1, 1)
-    for index, weight in zip(taps.index.T, taps.weight.T, strict=True):
-        total = total + select(xp, samples, index, axis) * xp.reshape(send(field, weight), shape)
-    return total
