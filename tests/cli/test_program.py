@@ -50,6 +50,7 @@ def test_a_converted_model_gives_the_same_picture_and_is_not_replaced_unasked(th
     name = json.loads(thera("models", "--json").out)[0]["name"]
     copy = tmp_path / "copy.safetensors"
     assert thera("convert", name, copy).status == 0
+    assert copy.stat().st_mode == (tmp_path / "a.png").stat().st_mode
     assert "--overwrite" in thera("convert", name, copy).err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "copy.safetensors"]
     for model, output in ((name, "onnx.tif"), (copy, "torch.tif")):

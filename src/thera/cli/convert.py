@@ -1,6 +1,5 @@
 """`thera convert`: a model file of one kind as another."""
 
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,8 +39,11 @@ def new_file(path: Path, suffixes: tuple[str, ...], overwrite: bool) -> Iterator
         raise ModelError(f"The folder {path.parent} of the output does not exist: make it first.")
     with tempfile.TemporaryDirectory(prefix=".thera-", dir=path.parent) as folder:
         temporary = Path(folder) / path.name
+        temporary.touch()
+        mode = temporary.stat().st_mode
         yield temporary
-        os.replace(temporary, path)
+        temporary.chmod(mode)  # some writers keep their files to themselves
+        temporary.replace(path)
 
 
 @click.command("convert")

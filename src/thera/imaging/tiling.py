@@ -27,8 +27,8 @@ Source = Callable[[int, int, int, int], NDArray[np.float32]]
 
 #: Bytes that rendering works in, and bytes of one band of float32 output.
 RENDER_MEMORY, BAND_MEMORY = 64 << 20, 24 << 20
-#: The process itself: Python, NumPy, ONNX Runtime and a small model.
-PROCESS_MEMORY = 200 << 20
+#: The process itself, with a small model: Python, NumPy and ONNX Runtime, and what PyTorch adds to them.
+PROCESS_MEMORY, TORCH_MEMORY = 200 << 20, 300 << 20
 #: Peak bytes an encoder takes for each pixel it looks at: a backbone's and a variant's, as measured.
 ENCODER_BYTES = {"edsr": 1400, "rdn": 11_000, "air": 0, "plus": 11_600, "pro": 10_600}
 #: Channels of the features that a field keeps.
@@ -81,15 +81,17 @@ def make_plan(
     memory: int,
     held: int,
 ) -> Plan:
-    """The cheapest tiles within `memory` bytes, of which `held` are taken by input, output and process.
+    """The cheapest tiles within `memory` bytes.
 
+    `held` counts what input and output take; the process itself comes on top.
     `fields`: how many are kept for each strip, one for each plane of colours and each rotation.
     """
     H, W = source
     reach = _reach(psf, source, size, info.kappa)
     per_pixel = ENCODER_BYTES[info.spec.backbone] + ENCODER_BYTES[info.spec.variant]
     per_cell = 4 * (FEATURES[info.spec.variant] + 3) * fields
-    fixed = held + RENDER_MEMORY + 3 * BAND_MEMORY
+    process = PROCESS_MEMORY + (TORCH_MEMORY if info.engine == "torch" else 0)
+    fixed = held + process + RENDER_MEMORY + 3 * BAND_MEMORY
 
     def candidate(strips: int, columns: int) -> Plan:
         rows, cols = _cuts(H, strips, info.alignment), _cuts(W, columns, info.alignment)

@@ -12,7 +12,7 @@ from thera.models import Model
 from .picture import Layout, Picture, Range
 from .planes import constant_alpha, planes_of
 from .sizing import default_memory
-from .tiling import PROCESS_MEMORY, Plan, make_plan, scaled_rows
+from .tiling import Plan, make_plan, scaled_rows
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,6 @@ def prepare(
         fields=planes * (4 if ensemble else 1),
         psf=model.psf(picture.layout.size, size) if psf is None else psf,
         memory=default_memory() if memory is None else memory,
-        held=PROCESS_MEMORY + copies * picture.samples.nbytes + output_memory,
+        held=copies * picture.samples.nbytes + output_memory,
     )
     return Scaling(model, picture, layout, plan, ensemble, psf)
