@@ -32,42 +32,57 @@ def relative(a: torch.Tensor, b: torch.Tensor) -> float:
 def make(blocks: int, shape: tuple[int, int, int]) -> tuple[EDSR, EDSR, torch.Tensor]:
     """A network on the GPU, laid out as in training, the same in float64 on the CPU, and an image."""
     torch.manual_seed(blocks)
-    network = EDSR(blocks)
-    image = torch.randn(shape[0], 3, *shape[1:]).bfloat16().float()
+    network, image = EDSR(blocks), torch.randint(-1, 2, (shape[0], 3, *shape[1:])).float()
     return network.cuda().to(memory_format=torch.channels_last), copy.deepcopy(network).cpu().double(), image
+
+
+def make_exact(blocks: int, shape: tuple[int, int, int]) -> tuple[EDSR, EDSR, torch.Tensor]:
+    """The same with parameters of so few bits that bfloat16 holds every feature and every gradient.
+
+    With any others, what is rounded to the other side of a relu changes a gradient by 5 %, whoever computes.
+    """
+    network, plain, image = make(blocks, shape)
+    for p in plain.parameters():
+        few = torch.rand(p.shape) < 4 / p[0].numel()  # terms in a sum
+        p.data = (
+            torch.randint(-1, 2, p.shape) * few if p.ndim == 4 else torch.randint(-2, 2, p.shape) + 0.5
+        ).double()
+    network.load_state_dict(plain.state_dict())
+    return network, plain, image
 
 
 def step(network: EDSR, image: torch.Tensor) -> list[torch.Tensor]:
     """The features of an image and the gradient of every parameter."""
     with torch.autocast("cuda", torch.bfloat16, enabled=image.is_cuda):
         out = network(image)
-    weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(7)).bfloat16().to(out)
+    weight = torch.randint(-1, 2, out.shape, generator=torch.Generator().manual_seed(7)).to(out)
     return [out, *torch.autograd.grad((out * weight).sum(), list(network.parameters()))]
 
 
 def wrong(network: EDSR, found: list[torch.Tensor], expected: list[torch.Tensor], limit: float) -> dict:
     names = ["out", *(name for name, _ in network.named_parameters())]
-    pairs = zip(names, found, expected, strict=True)
-    return {name: error for name, a, b in pairs if not (error := relative(a, b)) < limit}
+    limits = [max(limit, 1e-2) if name == "head.weight" else limit for name in names]  # cuDNN rounds it
+    checks = zip(names, found, expected, limits, strict=True)
+    return {name: error for name, a, b, most in checks if not (error := relative(a, b)) < most}
 
 
-@pytest.mark.parametrize("passes", ["triton", "cudnn"])
+@pytest.mark.parametrize(("passes", "limit"), [("triton", 1e-6), ("cudnn", 1e-2)])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_fused_network_under_autocast_and_every_gradient_equal_the_plain_form(shape, passes, monkeypatch):
+def test_fused_network_and_every_gradient_equal_the_plain_form(shape, passes, limit, monkeypatch):
     from thera.networks import kernels_edsr
 
     monkeypatch.setattr(kernels_edsr, "PASSES", dict.fromkeys(kernels_edsr.PASSES, passes))
-    network, plain, image = make(2, shape)
+    network, plain, image = make_exact(2, shape)
     found = step(network, image.cuda())
     assert found[0].dtype == torch.bfloat16
     assert all(g.dtype == torch.float32 for g in found[1:])
-    assert not wrong(network, found, step(plain, image), 1e-2)
+    assert not wrong(network, found, step(plain, image.double()), limit)
 
 
 def test_whole_network_is_as_exact_as_the_plain_one_under_autocast(monkeypatch):
     """Through 33 convolutions both drift from float64, and by as much."""
     network, plain, image = make(16, (4, 48, 48))
-    expected, fused = step(plain, image), step(network, image.cuda())
+    expected, fused = step(plain, image.double()), step(network, image.cuda())
     monkeypatch.setattr(backbones, "fused_operand", lambda _: None)
     unfused = step(network, image.cuda())
     limits = [1.25 * relative(a, b) + 1e-3 for a, b in zip(unfused, expected, strict=True)]
@@ -76,7 +91,7 @@ def test_whole_network_is_as_exact_as_the_plain_one_under_autocast(monkeypatch):
 
 
 def test_captured_step_gives_what_an_eager_one_gives():
-    network, _, image = make(2, (16, 48, 48))
+    network, _, image = make_exact(2, (16, 48, 48))
     static, graph, side = torch.zeros_like(image, device="cuda"), torch.cuda.CUDAGraph(), torch.cuda.Stream()
     with torch.cuda.stream(side):
         step(network, static)  # compiles outside the capture
@@ -90,7 +105,7 @@ def test_captured_step_gives_what_an_eager_one_gives():
     with torch.autocast("cuda", torch.bfloat16):
         out = network(image.cuda())
     expected = [out, *torch.autograd.grad(out.square().sum(), list(network.parameters()))]
-    assert not wrong(network, found, [e.cpu() for e in expected], 1e-3)  # cuDNN may choose another way
+    assert not wrong(network, found, [e.cpu() for e in expected], 1e-6)
 
 
 def test_without_gradients_and_in_float32_the_plain_form_runs():

@@ -136,7 +136,7 @@ def _weights_gradient(
     across, down = tl.cdiv(W, BW), tl.cdiv(H, BH)
     a0 = tl.zeros((D, D), tl.float32)
     a1, a2, a3, a4, a5, a6, a7, a8 = a0, a0, a0, a0, a0, a0, a0, a0
-    ones, ab = tl.full((P, 16), 1.0, x.dtype), tl.zeros((D, 16), tl.float32)
+    ones, ab = tl.full((P, 16), 1.0, tl.float32).to(x.dtype), tl.zeros((D, 16), tl.float32)
     for step in tl.range(STEPS, num_stages=STAGES):
         tile = share * STEPS + step
         n, row, column = tile // (across * down), tile // across % down * BH, tile % across * BW
