@@ -32,7 +32,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 MULTIPROCESSORS = 132  # an H200's: how many programs are started; any number is correct
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
-SIZES = ["H", "W", "size"]  # no kernel is compiled for a particular one
+SIZES = ["M", "H", "W"]  # no kernel is compiled for a particular one
 
 
 class Cut(NamedTuple):
@@ -167,15 +167,15 @@ def _weights_gradient(
 
 @triton.jit(do_not_specialize=SIZES)
 def _finish(
-    y, bias, other, out, size,
-    D: tl.constexpr, BACKWARD: tl.constexpr, END: tl.constexpr, BLOCK: tl.constexpr,
+    y, bias, other, out, M,
+    D: tl.constexpr, BACKWARD: tl.constexpr, END: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
     """What a convolution of cuDNN leaves to do."""
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    real = at < size
+    pixel, channel = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM), tl.arange(0, D)
+    at, real = pixel[:, None] * D + channel[None, :], (pixel < M)[:, None]
     v = tl.load(y + at, real).to(tl.float32)
     if not BACKWARD:
-        v += tl.load(bias + at % D)
+        v += tl.load(bias + channel)[None, :]
     o = v
     if END == "add" or END == "mask":
         o = tl.load(other + at, real)
@@ -209,7 +209,7 @@ def convolve(
     constants = {"D": D, "BACKWARD": backward, "END": end}
     if PASSES["backward" if backward else "forward"] == "cudnn":
         y = _product(x, weight, backward)
-        _finish[(triton.cdiv(y.numel(), 2048),)](y, bias, other, out, y.numel(), BLOCK=2048, **constants)
+        _finish[(triton.cdiv(N * H * W, 32),)](y, bias, other, out, N * H * W, BM=32, **constants)
         return out
     images, columns = _strips(N, W)
     strips = triton.cdiv(N, images), triton.cdiv(W, columns)
