@@ -5,9 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 from thera.errors import InvalidInput
-from thera.models.torch_engine import GRAPHS, GraphCache, TorchEngine, float32_products
+from thera.field import Box, Gaussian, HeatField
+from thera.models import Model, load
+from thera.models.cuda import CudaHead, float32_products
+from thera.models.graphs import GRAPHS, Graph, GraphCache
+from thera.models.torch_engine import TorchEngine
+from thera.models.weights import describe
 from thera.networks import Spec, Thera
 
 
@@ -79,39 +85,160 @@ def test_tf32_is_set_for_the_network_and_set_back(tf32):
     assert switches() == before
 
 
-class CountedGraph:
-    """Stands in for a CUDA graph where there is no CUDA."""
+class StandIn(Graph):
+    """A graph where there is no CUDA: computed twice before it is captured, then from what it holds alone."""
 
     made = 0
 
     def __init__(self, function, image):
-        CountedGraph.made += 1
+        StandIn.made += 1
         if image.shape[0] == 13:
             raise RuntimeError("CUDA out of memory")
         self.function = function
+        for _ in range(2):
+            function(image)
 
     def __call__(self, image):
-        return self.function(image) + 100
+        with pytest.MonkeyPatch.context() as patch:  # a graph cannot be given numbers by the host
+            patch.setattr("thera.models.model.plan", lambda *_: pytest.fail("planned in a graph"))
+            patch.setattr("thera.field.product.send", lambda *_: pytest.fail("sent in a graph"))
+            return self.function(image.clone()) + 100
+
+    def finish(self):
+        pass
 
 
-def test_a_shape_is_captured_when_it_comes_back_and_the_oldest_dropped(monkeypatch):
-    monkeypatch.setattr("thera.models.torch_engine.Graph", CountedGraph)
-    CountedGraph.made = 0
-    cache = GraphCache(lambda image: image.sum())
+@pytest.fixture
+def graphs(monkeypatch):
+    monkeypatch.setattr("thera.models.graphs.Graph", StandIn)
+    StandIn.made = 0
+    return GraphCache(torch.clone)
+
+
+def test_what_comes_back_is_captured_and_the_oldest_dropped(graphs):
     images = [torch.zeros(n, n, 3) for n in range(1, GRAPHS + 2)]
-    assert [float(cache(image)) for image in images[:-1]] == [0] * GRAPHS  # first sight: as it is
-    assert CountedGraph.made == 0
-    assert [float(cache(image)) for image in images[:-1]] == [100] * GRAPHS
-    assert [float(cache(image)) for image in images[:-1]] == [100] * GRAPHS
-    assert CountedGraph.made == GRAPHS
-    cache(images[-1])  # one shape more than is kept: the first goes
-    assert float(cache(images[0])) == 0
+
+    def run(image):
+        return float(graphs(image.shape, torch.sum, image))
+
+    assert [run(image) for image in images[:-1]] == [0] * GRAPHS  # first sight: as it is
+    assert StandIn.made == 0
+    assert [run(image) for image in images[:-1]] == [100] * GRAPHS
+    assert [run(image) for image in images[:-1]] == [100] * GRAPHS
+    assert StandIn.made == GRAPHS
+    run(images[-1])  # one more than is kept: the first goes
+    assert run(images[0]) == 0
 
 
-def test_where_capturing_fails_the_network_runs_as_it_is(monkeypatch):
-    monkeypatch.setattr("thera.models.torch_engine.Graph", CountedGraph)
-    cache = GraphCache(lambda image: image.sum())
-    CountedGraph.made = 0
+def test_where_capturing_fails_the_function_runs_as_it_is(graphs):
     thirteen = torch.zeros(13, 13, 3)
-    assert [float(cache(thirteen)) for _ in range(4)] == [0, 0, 0, 0]
-    assert CountedGraph.made == 1  # and is not tried again
+    assert [float(graphs("key", torch.sum, thirteen)) for _ in range(4)] == [0, 0, 0, 0]
+    assert StandIn.made == 1  # and is not tried again
+
+
+@pytest.fixture
+def replaying(plus, graphs) -> Model:
+    """A model on the CPU that captures as one on CUDA does."""
+    engine = TorchEngine(plus, "cpu")
+    engine._graphs = graphs
+    return Model(engine, describe(plus))
+
+
+@pytest.mark.parametrize("ensemble", [False, True])
+@pytest.mark.parametrize("size", [(20, 24), (23, 31), (4, 5)])
+def test_upscaling_is_captured_whole_with_all_its_tables(size, ensemble, plus, replaying, image):
+    plain = Model(TorchEngine(plus, "cpu"), describe(plus))
+    for seed in range(4):
+        given = np.random.default_rng(seed).random(image.shape, np.float32)
+        expected = plain.upscale(given, size=size, ensemble=ensemble)
+        result = replaying.upscale(given, size=size, ensemble=ensemble)
+        np.testing.assert_allclose(result - (100 if seed else 0), expected, atol=2e-5)  # 100 has fewer digits
+    assert StandIn.made == 1
+
+
+def test_each_size_filter_and_ensemble_has_a_graph_of_its_own(replaying, image):
+    requests = [
+        {"scale": 2},
+        {"scale": 3},
+        {"scale": 2, "psf": Box()},
+        {"scale": 2, "psf": Gaussian(bandwidth=0.5)},
+        {"scale": 2, "ensemble": True},
+    ]
+    for _ in range(3):
+        for request in requests:
+            replaying.upscale(image, **request)
+    assert StandIn.made == len(requests)
+
+
+def test_a_function_as_filter_is_not_captured(replaying, image):
+    for _ in range(3):
+        replaying.upscale(image, scale=2, psf=lambda nu1, nu2: np.exp(-(nu1**2) - nu2**2))
+    assert StandIn.made == 0
+
+
+def test_what_is_large_is_not_captured(replaying, image, monkeypatch):
+    for limit, value in (("GRAPH_PIXELS", 119), ("GRAPH_OUTPUT", 479)):  # 10×12 pixels in, 20×24 out
+        with monkeypatch.context() as patch:
+            patch.setattr(f"thera.models.torch_engine.{limit}", value)
+            for _ in range(3):
+                replaying.upscale(image, scale=2)
+    assert StandIn.made == 0
+    for _ in range(2):
+        replaying.upscale(image, scale=2)
+    assert StandIn.made == 1
+
+
+class CudaHeadOnCPU(CudaHead):
+    place = None
+
+
+def to_tf32(x: torch.Tensor) -> torch.Tensor:
+    """Rounded to ten binary digits after the first."""
+    return (x.contiguous().view(torch.int32) + 0x1000 & ~0x1FFF).view(torch.float32)
+
+
+class EmulatedTF32(TorchFunctionMode):
+    """Products round their operands where the process is set to, as on a CUDA device."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        matmul = torch.backends.cuda.matmul
+        new = hasattr(torch.backends.cudnn, "conv")
+        rounds = matmul.fp32_precision == "tf32" if new else matmul.allow_tf32
+        if rounds and getattr(func, "__name__", "") in ("matmul", "__matmul__", "addmm"):
+            args = (*args[:-2], *map(to_tf32, args[-2:]))
+        return func(*args, **(kwargs or {}))
+
+
+def on_cuda(field: HeatField, tf32: bool) -> HeatField:
+    head = CudaHeadOnCPU(field.head_weight, field.head_bias, field.components, field.kappa, tf32=tf32)
+    return HeatField.of(head, field.pixels, field.features)
+
+
+@pytest.mark.parametrize("name", ["edsr-air", "edsr-plus"])
+@pytest.mark.parametrize("scale", [4, 3.7])
+def test_tf32_where_fields_use_it_costs_a_thousandth_of_their_contrast_at_most(name, scale, photograph):
+    field = load(name, engine="torch", device="cpu").encode(photograph[:32, :32])
+    exact = field.render(scale=scale)
+    with EmulatedTF32():
+        rounded = on_cuda(field, tf32=True).render(scale=scale)
+    error = ((rounded - exact).square().mean().sqrt() / exact.std()).item()
+    assert 1e-6 < error < 2e-4  # and it is in use
+
+
+def test_rendering_in_float32_does_not_hang_on_what_the_process_has_set(plus, image):
+    field = Model(TorchEngine(plus, "cpu"), describe(plus)).encode(image)
+    expected = field.render(scale=3)
+    with float32_products(tf32=True), EmulatedTF32():
+        shielded, unshielded = on_cuda(field, tf32=False).render(scale=3), field.render(scale=3)
+    assert torch.allclose(shielded, expected, rtol=0, atol=1e-6)
+    assert not torch.allclose(unshielded, expected, rtol=0, atol=1e-5)
+
+
+def test_phases_are_never_rounded(plus, image):
+    field = Model(TorchEngine(plus, "cpu"), describe(plus)).encode(image)
+    features = 100 * field.features.reshape(-1, field.features.shape[-1])
+    with EmulatedTF32():
+        amplitude, phase = on_cuda(field, tf32=True).coefficients(features)
+    wanted = field.coefficients(features)
+    assert torch.allclose(phase, wanted[1], rtol=1e-6, atol=1e-5)
+    assert 1e-5 < ((amplitude - wanted[0]).abs().max() / wanted[0].abs().max()).item() < 1e-3

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
+from thera.field.head import Head as Head
 
 Array = Any  # a NumPy array or a PyTorch tensor
 
 PRECISIONS = ("f32", "tf32", "bf16", "f16")
-
-
-@dataclass(frozen=True)
-class Head:
-    """What all fields of a model share: the last layer, the frequency bank and κ."""
-
-    weight: Array  # C×4c
-    bias: Array  # 4c
-    components: np.ndarray  # 2×c, on the host whatever the device: tables are made of it there
-    kappa: float
 
 
 class Engine(Protocol):
@@ -35,3 +25,18 @@ class Engine(Protocol):
 
     def features(self, image: Array) -> Array:
         """H×W×3 in [0, 1], from `asarray` → H×W×C, what the last layer reads."""
+
+
+@runtime_checkable
+class ReplayEngine(Engine, Protocol):
+    """An engine that can replay all of a computation in one launch."""
+
+    def compute(self, image: Array) -> Array:
+        """What `features` gives, step by step: what a function to be replayed calls."""
+
+    def replay(
+        self, key: Hashable | None, function: Callable[[Array], Array], image: Array, outputs: int = 0
+    ) -> Array:
+        """function(image), replayed where that pays: the same `key` for the same function and shape, None for
+        one that does not come back; `outputs` is the number of pixels it gives. The image may be of either
+        library and on any device; the function gets it as `asarray` makes it."""

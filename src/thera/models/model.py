@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,9 @@ import numpy as np
 from thera.errors import InvalidInput, ModelError
 from thera.field import Filter, Gaussian, HeatField
 from thera.field.grid import axes
-from thera.field.psf import to_numpy
-from thera.models.engine import Array, Engine
+from thera.field.psf import as_filter, to_numpy
+from thera.field.render import Band, constant, plan, whole
+from thera.models.engine import Array, Engine, ReplayEngine
 from thera.networks.spec import MEAN, Spec
 
 
@@ -48,6 +49,10 @@ class Model:
                 f"{metadata['name']} is an ablation without one bank of sinusoids: train another"
             )
         self._engine = engine
+        self._replay = engine if isinstance(engine, ReplayEngine) else None
+        self._heads = [engine.head]  # of the image turned by so many quarters
+        for _ in range(3):
+            self._heads.append(self._heads[-1].turned())
         self._pixel_bias = engine.asarray(np.array(MEAN, np.float32)) if spec.published else None
         self.info = Info(
             name=str(metadata["name"]),
@@ -80,7 +85,7 @@ class Model:
         (20, 24, 3)
         """
         check_image(image)
-        return self._field(self._engine.asarray(image), 0)
+        return self._field(self._engine.asarray(image), 0, self._engine.features)
 
     def encode_rotations(self, image: Array) -> Iterator[HeatField]:
         """The four fields of the rotation ensemble, one at a time; it is the mean of their renderings.
@@ -90,19 +95,14 @@ class Model:
         """
         check_image(image)
         pixels = self._engine.asarray(image)
-        return (self._field(pixels, quarters) for quarters in range(4))
+        return (self._field(pixels, quarters, self._engine.features) for quarters in range(4))
 
-    def _field(self, image: Array, quarters: int) -> HeatField:
+    def _field(self, image: Array, quarters: int, features_of: Callable[[Array], Array]) -> HeatField:
         """The field of `image`, computed with the image turned by so many quarters."""
-        head = self._engine.head
         turned = image if quarters == 0 else self._engine.asarray(quarter_turns(image, quarters))
-        features = quarter_turns(self._engine.features(turned), -quarters)
-        # A quarter turn takes x = (row, column) to (-column, row), so w·x turned is (w₂, -w₁)·x.
-        components = head.components
-        for _ in range(quarters):
-            components = np.stack([components[1], -components[0]])
+        features = quarter_turns(features_of(turned), -quarters)
         pixels = image if self._pixel_bias is None else image + self._pixel_bias
-        return HeatField(pixels, features, head.weight, head.bias, components, head.kappa)
+        return HeatField.of(self._heads[quarters], pixels, features)
 
     def psf(self, shape: Sequence[int], size: Sequence[int], quarters: int = 0) -> Filter:
         """The filter this model reads its fields through, from H×W to H'×W', unless asked for another.
@@ -132,15 +132,31 @@ class Model:
         (10, 15, 3)
         """
         check_image(image)
-        shape = image.shape[:2]
+        shape = tuple(image.shape[:2])
         rows, cols = axes(shape, scale, size, None)
         size = (len(rows), len(cols))
-        fields = self.encode_rotations(image) if ensemble else iter([self.encode(image)])
-        renderings = (
-            field.render(size=size, psf=self.psf(shape, size, quarters) if psf is None else psf)
-            for quarters, field in enumerate(fields)
-        )
-        return like(sum(renderings) / 4 if ensemble else next(renderings), image)
+        turns = range(4 if ensemble else 1)
+        filters = [self.psf(shape, size, turn) if psf is None else as_filter(psf) for turn in turns]
+        features_of = self._engine.features if self._replay is None else self._replay.compute
+        plans: dict[int, list[Band]] = {}  # what a replayed computation reads must outlive it
+
+        def render(pixels: Array, turn: int) -> Array:
+            field = self._field(pixels, turn, features_of)
+            if turn not in plans:
+                plans[turn] = list(plan(field, rows, cols, filters[turn], (0, 0), field.memory))
+            return whole(field, size, plans[turn])
+
+        def compute(pixels: Array) -> Array:
+            total = render(pixels, 0)
+            for turn in turns[1:]:
+                total += render(pixels, turn)
+            return total / 4 if ensemble else total
+
+        if self._replay is None:
+            return like(compute(self._engine.asarray(image)), image)
+        comes_back = all(constant(filter_) for filter_ in filters)
+        key = ("upscale", shape, size, ensemble, *filters) if comes_back else None
+        return like(self._replay.replay(key, compute, image, outputs=size[0] * size[1]), image)
 
 
 def quarter_turns(array: Array, quarters: int) -> Array:

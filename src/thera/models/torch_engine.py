@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from threading import Lock
+from collections.abc import Hashable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from thera.errors import InvalidInput
-from thera.models.engine import PRECISIONS, Array, Head
+from thera.field.head import Head
+from thera.models.cuda import CudaHead, float32_products
+from thera.models.engine import PRECISIONS, Array
+from thera.models.graphs import Function, GraphCache
 from thera.networks.swinir import SwinIR
 
 if TYPE_CHECKING:
@@ -22,16 +23,16 @@ if TYPE_CHECKING:
 
 HALF = {"bf16": torch.bfloat16, "f16": torch.float16}
 
-# Up to this many pixels an encoder's time on a GPU is the time of its launches, which a graph removes.
-GRAPH_PIXELS = 256 * 256
-GRAPHS = 4  # shapes kept at once: each holds the memory of its activations
+# Up to so many pixels in and out the time on a GPU is the time of its launches, which a graph removes.
+GRAPH_PIXELS, GRAPH_OUTPUT = 256 * 256, 1024 * 1024
 
 
 class TorchEngine:
     """The network itself, on one device.
 
     `precision` is how convolutions and matrix products are computed: "f32"; "tf32" (CUDA); "bf16" or "f16".
-    The image, the last layer and the fields are float32 whatever it is: phases reach ±25 radians.
+    The image, the last layer and the fields are float32 whatever it is: phases reach ±25 radians. On CUDA the
+    amplitudes and the table's product are in TF32 unless it is "f32" (see `CudaHead`).
     """
 
     name = "torch"
@@ -46,29 +47,42 @@ class TorchEngine:
             )
         self.device, self.precision = str(self._device), precision
         weight, bias = (t.to(self._device) for t in network.folded_head())
-        components = network.components.detach().cpu().numpy()
-        self.head = Head(weight, bias, components, network.kappa.item())
+        constants = weight, bias, network.components, network.kappa.item()
+        on_cuda = self._device.type == "cuda"
+        self.head = CudaHead(*constants, tf32=precision != "f32") if on_cuda else Head(*constants)
         self._network = prepared(network, self._device, HALF.get(precision))
-        self._graphs = GraphCache(self._compute) if self._device.type == "cuda" else None
+        self._graphs = GraphCache(self.asarray) if on_cuda else None
 
     def asarray(self, image: Array) -> Tensor:
         if not isinstance(image, Tensor):
             image = torch.from_numpy(np.ascontiguousarray(image))
         return image.detach().to(self._device, torch.float32, copy=True).contiguous()
 
-    def features(self, image: Array) -> Tensor:
-        if self._graphs is not None and image.shape[0] * image.shape[1] <= GRAPH_PIXELS:
-            return self._graphs(image)
-        return self._compute(image)
+    def features(self, image: Tensor) -> Tensor:
+        if self._graphs is None or not _is_small(image):
+            return self.compute(image)
+        return self._graphs(("features", image.shape), self.compute, image)
+
+    def replay(self, key: Hashable | None, function: Function, image: Array, outputs: int = 0) -> Tensor:
+        if not isinstance(image, Tensor):
+            image = torch.from_numpy(np.ascontiguousarray(image))
+        image = image.detach()
+        if self._graphs is None or key is None or not (_is_small(image) and outputs <= GRAPH_OUTPUT):
+            return function(self.asarray(image))
+        return self._graphs(key, function, image)
 
     @torch.no_grad()
-    def _compute(self, image: Tensor) -> Tensor:
+    def compute(self, image: Tensor) -> Tensor:
         half = HALF.get(self.precision)
         autocast = torch.autocast(self._device.type, half) if half else nullcontext()
         with float32_products(tf32=self.precision == "tf32"), autocast:
             # H×W×3 seen as 1×3×H×W is in channels-last order already, and comes back so.
             y = self._network(image.permute(2, 0, 1)[None])
         return y[0].permute(1, 2, 0).float().contiguous()
+
+
+def _is_small(image: Tensor) -> bool:
+    return image.shape[0] * image.shape[1] <= GRAPH_PIXELS
 
 
 def resolve_device(device: str) -> torch.device:
@@ -104,81 +118,3 @@ def prepared(network: Thera, device: torch.device, half: torch.dtype | None) -> 
                 if isinstance(layer, nn.Conv2d | nn.Linear):
                     layer.to(half)
     return network.to(device)
-
-
-@contextmanager
-def float32_products(*, tf32: bool) -> Iterator[None]:
-    """Float32 convolutions and products in full or in TF32, whatever the process has set."""
-    matmul, conv = torch.backends.cuda.matmul, getattr(torch.backends.cudnn, "conv", None)
-    if conv is not None:  # PyTorch 2.9 on
-        owners, name, value = (matmul, conv), "fp32_precision", "tf32" if tf32 else "ieee"
-    else:
-        owners, name, value = (matmul, torch.backends.cudnn), "allow_tf32", tf32  # type: ignore[assignment]
-    before = [getattr(owner, name) for owner in owners]
-    for owner in owners:
-        setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        for owner, old in zip(owners, before, strict=True):
-            setattr(owner, name, old)
-
-
-class GraphCache:
-    """Replays a function of one CUDA image as a CUDA graph: one launch for all of an encoder's kernels.
-
-    A shape is captured when it comes back, so that a single image pays nothing, and the least recently used
-    shape is dropped. Where capturing fails (memory, an unsupported kernel) that shape runs as it is.
-    """
-
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        self._function = function
-        self._graphs: OrderedDict[tuple[int, ...], Callable[[Tensor], Tensor] | None] = OrderedDict()
-        self._lock = Lock()  # a graph's input and output are shared by all its replays
-
-    def __call__(self, image: Tensor) -> Tensor:
-        shape = tuple(image.shape)
-        with self._lock:
-            if shape not in self._graphs:
-                self._graphs[shape] = None
-                if len(self._graphs) > GRAPHS:
-                    self._graphs.popitem(last=False)
-                return self._function(image)
-            self._graphs.move_to_end(shape)
-            run = self._graphs[shape]
-            if run is None:
-                try:
-                    run = Graph(self._function, image)
-                except RuntimeError:
-                    run = self._function
-                self._graphs[shape] = run
-            return run(image)
-
-
-class Graph:
-    """One function captured for one shape."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor], image: Tensor) -> None:
-        self._input = image.clone()
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(image.device):
-            self._stream = torch.cuda.current_stream()
-            # Libraries choose their kernels and workspaces in the first runs: outside the capture.
-            side = torch.cuda.Stream()
-            side.wait_stream(self._stream)
-            with torch.cuda.stream(side):
-                for _ in range(2):
-                    function(self._input)
-            self._stream.wait_stream(side)
-            with torch.cuda.graph(self._graph):
-                self._output = function(self._input)
-
-    def __call__(self, image: Tensor) -> Tensor:
-        stream = torch.cuda.current_stream(image.device)
-        if stream != self._stream:  # what the last replay reads and writes must be done with first
-            stream.wait_stream(self._stream)
-            self._stream = stream
-        with torch.cuda.device(image.device):
-            self._input.copy_(image)
-            self._graph.replay()
-            return self._output.clone()

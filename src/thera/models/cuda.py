@@ -1,0 +1,61 @@
+"""Fields on a CUDA device: the precision of each of their products, whatever the process has set."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from thera.field.head import Array, Head, Shift
+
+
+@contextmanager
+def float32_products(*, tf32: bool) -> Iterator[None]:
+    """Float32 convolutions and products in full or in TF32, whatever the process has set."""
+    matmul, conv = torch.backends.cuda.matmul, getattr(torch.backends.cudnn, "conv", None)
+    if conv is not None:  # PyTorch 2.9 on
+        owners, name, value = (matmul, conv), "fp32_precision", "tf32" if tf32 else "ieee"
+    else:
+        owners, name, value = (matmul, torch.backends.cudnn), "allow_tf32", tf32  # type: ignore[assignment]
+    before = [getattr(owner, name) for owner in owners]
+    for owner in owners:
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for owner, old in zip(owners, before, strict=True):
+            setattr(owner, name, old)
+
+
+class CudaHead(Head):
+    """A head whose fields are tensors on a CUDA device.
+
+    With `tf32` the amplitudes and the product with the table are computed in TF32, whose ten binary digits do
+    for sums of many small numbers. Phases reach ±25 radians and stay in float32.
+    """
+
+    def __init__(self, weight: Array, bias: Array, components: Array, kappa: float, tf32: bool) -> None:
+        super().__init__(weight, bias, components, kappa)
+        self.tf32 = tf32
+
+    @property
+    def place(self) -> Hashable:
+        """Tables are made on one stream and given back to it; those of inference mode stay in it."""
+        stream = torch.cuda.current_stream(self.weight.device)  # type: ignore[union-attr]
+        return stream.cuda_stream, torch.is_inference_mode_enabled()
+
+    def coefficients(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        weight, bias = self.by_channel
+        c = self.components.shape[1]
+        split = len(bias) - c
+        with float32_products(tf32=self.tf32):
+            amplitude = torch.addmm(bias[:split], features, weight[:, :split])
+        with float32_products(tf32=False):
+            phase = torch.addmm(bias[split:], features, weight[:, split:])
+        return amplitude.view(len(features), -1, c), phase
+
+    def oscillations(self, features: Tensor, shift: Shift | None, table: Tensor) -> Tensor:
+        with float32_products(tf32=self.tf32):
+            return super().oscillations(features, shift, table)
