@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from thera.cli.main import main
+from thera.cli.main import run as run_program
 
 
 class Result(NamedTuple):
@@ -26,7 +26,7 @@ def thera(capfd) -> Program:
     def run(*arguments: object) -> Result:
         capfd.readouterr()
         with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
+            run_program([str(argument) for argument in arguments])
         return Result(int(ended.value.code or 0), *capfd.readouterr())
 
     return run

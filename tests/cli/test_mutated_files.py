@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from thera.cli import upscale
-from thera.imaging.api import DEFAULT_MODEL
+from thera.imaging import DEFAULT_MODEL
 from thera.models import load
 
 FORMATS = ["png", "png16", "jpeg", "webp", "avif", "tiff", "bmp", "gif", "tga", "heic"]

@@ -71,8 +71,8 @@ def test_starting_imports_nothing_heavy():
 def test_scaling_imports_no_torch(tmp_path, png):
     (tmp_path / "a.png").write_bytes(png)
     code = (
-        "import sys; from thera.cli.main import main\n"
-        "try: main(['upscale', sys.argv[1], '-s', '2', '-q'])\n"
+        "import sys; from thera.cli.main import run\n"
+        "try: run(['upscale', sys.argv[1], '-s', '2', '-q'])\n"
         "finally: assert not {'torch', 'tifffile', 'matplotlib'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "a.png")], check=True)

@@ -1,7 +1,9 @@
 """`thera`: finds the command, and turns what goes wrong into one sentence and an exit status."""
 
+import os
 import signal
 import sys
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from types import FrameType
@@ -52,7 +54,24 @@ def cli() -> None:
     """
 
 
-def main(arguments: list[str] | None = None) -> NoReturn:
+def main() -> NoReturn:
+    """The console's `thera`: runs, and leaves at once.
+
+    Taking ONNX Runtime and NumPy apart takes longer than starting Python, and everything is written by then.
+    PyTorch, where it is used, may have things to put away.
+    """
+    try:
+        run()
+    except SystemExit as ended:
+        if "torch" in sys.modules:
+            raise
+        with suppress(OSError, ValueError):  # a pipe that nobody reads any more
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(ended.code if isinstance(ended.code, int) else 1 if ended.code else 0)
+
+
+def run(arguments: list[str] | None = None) -> NoReturn:
     """Runs the program and exits: 0 when all went well, 1 when something failed, 2 for wrong usage."""
     for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         signal.signal(number, _stop)

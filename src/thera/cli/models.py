@@ -20,7 +20,7 @@ def command(as_json: bool) -> None:
     Beside these names, --model takes a file (ONNX, safetensors, or a published checkpoint) and
     hf:owner/repository.
     """
-    from thera.imaging.api import DEFAULT_MODEL
+    from thera.imaging import DEFAULT_MODEL
     from thera.models import shipped
 
     found = shipped()

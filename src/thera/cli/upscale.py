@@ -3,6 +3,7 @@
 import json
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import click
 
 from thera.cli.parameters import Box, Bytes, engine_options
 from thera.errors import ImageFileError, InvalidInput, TheraError
+from thera.imaging import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from thera.cli.feedback import Feedback
@@ -29,7 +31,9 @@ FILTERS = ("gaussian", "box", "butterworth", "ideal", "none")
 @click.option("--width", type=int, help="This width, the height to match.")
 @click.option("--height", type=int, help="This height, the width to match.")
 @click.option("--fit", type=Box(), help="As large as fits in this box.")
-@click.option("-m", "--model", help="A name from `thera models`, or a file. [default: edsr-plus]")
+@click.option(
+    "-m", "--model", default=DEFAULT_MODEL, show_default=True, help="A name from `thera models`, or a file."
+)
 @click.option(
     "--ensemble/--no-ensemble",
     help="The mean of four rotations: a little better, four times as long. [default: no]",
@@ -113,7 +117,7 @@ class Run:
     width: int | None
     height: int | None
     fit: tuple[int, int] | None
-    model: str | None
+    model: str
     ensemble: bool
     shape: str | None
     sharpness: float
@@ -133,11 +137,12 @@ class Run:
         from thera.imaging.formats import format_named
         from thera.imaging.sizing import Wish
 
-        self._model: Model | None = None
         self._format = None if self.form is None else format_named(self.form)
         self._filter = filter_of(self.shape, self.sharpness)
         self._wish = Wish(self.scale, self.size, self.width, self.height, self.fit)
         self._wish.check()
+        # ONNX Runtime prepares the model on another core while this one imports the rest and reads the image.
+        self._loading = ThreadPoolExecutor(1).submit(self._load)
 
     @property
     def label(self) -> str:
@@ -151,13 +156,13 @@ class Run:
         rows, cols = self.size or self.fit or (0, 0)
         return f"{'fit' if self.fit else ''}{cols}x{rows}"
 
-    def loaded(self) -> "Model":
-        from thera.imaging.api import DEFAULT_MODEL
+    def _load(self) -> "Model":
         from thera.models import load
 
-        if self._model is None:
-            self._model = load(self.model or DEFAULT_MODEL, self.engine, self.device, self.precision)
-        return self._model
+        return load(self.model, self.engine, self.device, self.precision)
+
+    def loaded(self) -> "Model":
+        return self._loading.result()
 
     def file(self, source: Path, output: Path | None) -> dict[str, Any]:
         """Scales one file."""

@@ -11,6 +11,7 @@ from PIL import Image
 
 from thera.errors import InvalidInput
 from thera.field.psf import as_filter
+from thera.imaging import DEFAULT_MODEL
 from thera.models import Model, load
 
 from .picture import Picture
@@ -19,8 +20,6 @@ from .sizing import Wish, default_memory, human_bytes, physical_memory
 from .upscaling import prepare
 
 ImageLike = TypeVar("ImageLike")
-
-DEFAULT_MODEL = "edsr-plus"
 
 
 def upscale(

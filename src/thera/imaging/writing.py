@@ -1,7 +1,7 @@
 """Writing image files: whole or not at all, in bands where the format allows it."""
 
 import errno
-import secrets
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,7 +85,7 @@ def _write_pillow(
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A file to write that becomes `path` when all went well, and otherwise leaves nothing behind."""
     # Named before it is made: a signal at any moment finds a name to remove.
-    temporary = path.with_name(f".{path.stem[:40]}-{secrets.token_hex(4)}.part")
+    temporary = path.with_name(f".{path.stem[:40]}-{os.urandom(4).hex()}.part")
     try:
         with temporary.open("x+b") as file:
             yield file
