@@ -12,7 +12,6 @@ Medians of a few repetitions, processes started one after the other.
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import subprocess
 import sys
@@ -37,13 +36,23 @@ def median_seconds(work: Callable[[], object], repetitions: int) -> float:
     return statistics.median(times)
 
 
-def run(*arguments: str) -> int:
-    """Runs Python with these arguments, and gives its peak resident bytes."""
-    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise SystemExit(f"{' '.join(arguments)} failed")
-    return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+def run(*arguments: str) -> None:
+    """Runs Python with these arguments."""
+    subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
+
+
+# Linux counts the memory of the process that starts another towards the other's peak: a small one starts it.
+SMALL = """
+import os, sys
+_, status, usage = os.wait4(os.posix_spawn(sys.executable, [sys.executable, *sys.argv[1:]], os.environ), 0)
+print(usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+sys.exit(status != 0)
+"""
+
+
+def peak_memory(*arguments: str) -> int:
+    """Peak resident bytes of Python with these arguments."""
+    return int(subprocess.check_output([sys.executable, "-c", SMALL, *arguments]))
 
 
 def photograph(size: int) -> Image.Image:
@@ -93,12 +102,8 @@ def memory(folder: Path, model_name: str, sides: list[int]) -> None:
         peaks = []
         for suffix in ("tif", "png", "jpg"):
             output = folder / f"out.{suffix}"
-            size = f"{side}x{side}"
-            peaks.append(
-                run(
-                    "-m", "thera", "upscale", str(source), str(output), "--size", size, "-m", model_name, "-q"
-                )
-            )
+            options = ["--size", f"{side}x{side}", "-m", model_name, "-q"]
+            peaks.append(peak_memory("-m", "thera", "upscale", str(source), str(output), *options))
             output.unlink()
         row = " ".join(f"{human_bytes(peak):>9}" for peak in (3 * side**2, *peaks))
         print(f"{f'{side}×{side}':>14} {row}")
