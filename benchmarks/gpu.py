@@ -5,9 +5,10 @@
     python benchmarks/gpu.py --device cpu --sizes 24x24 --repeats 3
 
 Weights are random: they do not change the time. Medians over --repeats, each between two CUDA events around
-`model.encode(x)`, `field.render(scale=4)` and `model.upscale(x, scale=4)`, which is both in one graph where the
-image is small, with tensors on the device in and out, after a warm-up that captures graphs and lets libraries
-choose their kernels. Memory is the peak that PyTorch took for `upscale`, weights and graphs included.
+`model.encode(x)`, `field.render(scale=4)` and `model.upscale(x, scale=4)`, which is both in one graph where
+the image is small, with tensors on the device in and out, after a warm-up that captures graphs and lets
+libraries choose their kernels. Memory is the peak that PyTorch took for `upscale`, weights and graphs
+included.
 """
 
 from __future__ import annotations

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-import thera.models.graphs as graphs
-from thera.field import Box, Gaussian
+from thera.field import Box, Gaussian, HeatField, Ideal, Point
 from thera.models import Model
-from thera.models.graphs import GRAPHS, Graph
+from thera.models.graphs import GRAPHS, Graph, GraphCache
 from thera.models.torch_engine import GRAPH_PIXELS, TorchEngine
 from thera.models.weights import describe
 from thera.networks import Spec, Thera
+from thera.networks.convnext import can_fuse
 
 pytestmark = [
     pytest.mark.gpu,
@@ -97,6 +97,31 @@ def test_replayed_upscaling_is_encoding_and_rendering(variant, precision, ensemb
         assert torch.allclose(
             cuda.upscale(image, size=(90, 132), ensemble=ensemble), expected, rtol=1e-4, atol=1e-4
         )
+
+
+@pytest.mark.skipif(torch.cuda.is_available() and not can_fuse(), reason="needs 200 KiB of shared memory")
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("size", [(1, 1), (5, 7), (48, 48), (150, 190)])
+def test_fused_rendering_equals_the_plain_form(variant, size):
+    field = model(variant, precision="tf32").encode(picture(*size))
+    assert field.head.fused
+    arrays = (field.pixels, field.features, field.head_weight, field.head_bias)
+    plain = HeatField(*(array.cpu() for array in arrays), field.components, field.kappa)
+    for scale in (1, 2, 3, 4, 8, 12, 2.5, 0.7):
+        if scale > 4 and size[0] > 100:
+            continue
+        expected = plain.render(scale=scale, psf=Point())
+        spread = (expected - plain.render(scale=scale, psf=Ideal(1e-6))).std() + 1e-3
+        error = field.render(scale=scale, psf=Point()).cpu() - expected
+        # Operands of eleven binary digits, cut off: 2⁻¹¹ = 5e-4 each.
+        assert error.square().mean().sqrt() < 2e-3 * spread, scale
+
+
+def test_rendering_a_field_that_needs_gradients_gives_them():
+    field = model("air", precision="bf16").encode(picture(8, 8))
+    field.features.requires_grad_()
+    field.render(scale=2).sum().backward()
+    assert field.features.grad.abs().max() > 0
 
 
 def test_each_size_and_filter_has_a_graph_of_its_own():
@@ -182,11 +207,9 @@ def test_a_graph_made_in_inference_mode_is_replayed_outside_and_the_other_way_ro
             with torch.inference_mode(inference):
                 cuda.upscale(image, scale=2 if order[0] else 3)
                 cuda.encode(image).render(scale=2)
-    features = cuda.encode(image).features.requires_grad_()
     field = cuda.encode(image)
-    field.features = features
-    field.render(scale=2).sum().backward()
-    assert features.grad.abs().max() > 0
+    field.features.requires_grad_()
+    field.render(scale=2).sum().backward()  # with no table of inference mode
 
 
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
@@ -220,7 +243,7 @@ def test_where_memory_runs_out_in_a_capture_the_network_runs_as_it_is(monkeypatc
     def fail(*_):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(graphs.Graph, "__init__", fail)
+    monkeypatch.setattr(GraphCache, "_capture", fail)
     cuda = model("air")
     image = picture(16, 16).cuda()
     results = [cuda.upscale(image, scale=2) for _ in range(3)]

@@ -104,15 +104,14 @@ class StandIn(Graph):
             patch.setattr("thera.field.product.send", lambda *_: pytest.fail("sent in a graph"))
             return self.function(image.clone()) + 100
 
-    def finish(self):
-        pass
-
 
 @pytest.fixture
 def graphs(monkeypatch):
-    monkeypatch.setattr("thera.models.graphs.Graph", StandIn)
     StandIn.made = 0
-    return GraphCache(torch.clone)
+    cache = GraphCache(torch.clone)
+    monkeypatch.setattr(cache, "_capture", StandIn)
+    monkeypatch.setattr(cache, "_replay", StandIn.__call__)
+    return cache
 
 
 def test_what_comes_back_is_captured_and_the_oldest_dropped(graphs):

@@ -78,6 +78,10 @@ amplitudes a (row-major), then the c phases φ; both None where the features are
     | kappa | number | the diffusivity κ |
     """
 
+    fused = (
+        False  # whether coefficients are never stored, so that blocks may be as large as their values allow
+    )
+
     def __init__(self, weight: Array | None, bias: Array | None, components: Array, kappa: float) -> None:
         self.weight = None if weight is None else float32(weight)
         self.bias = None if bias is None else float32(bias)

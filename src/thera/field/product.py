@@ -139,7 +139,8 @@ def _block_cells(field: HeatField, cells: int, offsets: int, memory: int) -> int
     if field.on_cpu:
         numbers = max((field.channels + 1) * c, 2 * field.channels * offsets)
         return max(1, min(min(memory, CACHED_BYTES) // (4 * numbers), max(64, cells // 16)))
-    return max(1, memory // (4 * max((4 * field.channels + 4) * c, 2 * field.channels * offsets)))
+    stored = 0 if field.head.fused else (4 * field.channels + 4) * c
+    return max(1, memory // (4 * max(stored, 2 * field.channels * offsets)))
 
 
 def _blocks(n_rows: int, n_cols: int, cells: int) -> tuple[list[slice], list[slice]]:

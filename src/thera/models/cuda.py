@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from thera.field.head import Array, Head, Shift
+from thera.networks.convnext import can_fuse
 
 
 @contextmanager
@@ -39,6 +40,19 @@ class CudaHead(Head):
     def __init__(self, weight: Array, bias: Array, components: Array, kappa: float, tf32: bool) -> None:
         super().__init__(weight, bias, components, kappa)
         self.tf32 = tf32
+        if self.weight.is_cuda:  # type: ignore[union-attr]
+            with torch.cuda.device_of(self.weight):
+                self._prepare(fuse=tf32 and can_fuse())
+                torch.cuda.current_stream().synchronize()  # any stream may be the first to use these
+
+    def _prepare(self, fuse: bool) -> None:
+        """Whatever of the last layer can be made once."""
+        weight, bias = self.by_channel
+        if fuse:
+            from thera.networks.kernels_render import LastLayer
+
+            if LastLayer.fits(len(weight), self.components.shape[1], len(bias)):
+                self._layer, self.fused = LastLayer.of(weight, bias), True
 
     @property
     def place(self) -> Hashable:
@@ -57,5 +71,9 @@ class CudaHead(Head):
         return amplitude.view(len(features), -1, c), phase
 
     def oscillations(self, features: Tensor, shift: Shift | None, table: Tensor) -> Tensor:
+        if self.fused and not (torch.is_grad_enabled() and features.requires_grad):
+            from thera.networks.kernels_render import oscillations
+
+            return oscillations(self._layer, features.contiguous(), shift, table)
         with float32_products(tf32=self.tf32):
             return super().oscillations(features, shift, table)

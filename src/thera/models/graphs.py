@@ -26,14 +26,18 @@ class GraphCache:
     def __init__(self, asarray: Function) -> None:
         self._asarray = asarray  # an image of any type and place → a copy that functions take
         self._graphs: OrderedDict[Hashable, Graph | Literal["new", "plain"]] = OrderedDict()
-        self._lock = Lock()  # a graph's input and output are shared by all its replays
+        # Graphs are captured on one stream, whose workspaces they share, and have one input and one output
+        # each: no two replays may overlap.
+        self._lock = Lock()
+        self._side: torch.cuda.Stream | None = None
+        self._last: torch.cuda.Stream | None = None  # where the last replay was launched
 
     def __call__(self, key: Hashable, function: Function, image: Tensor) -> Tensor:
         """function(image), of which the result is the caller's own."""
         with self._lock:
             graph = self._find(key, function, image)
             if isinstance(graph, Graph):
-                return graph(image)
+                return self._replay(graph, image)
         return function(self._asarray(image))
 
     def _find(self, key: Hashable, function: Function, image: Tensor) -> Graph | Literal["new", "plain"]:
@@ -42,50 +46,54 @@ class GraphCache:
             self._graphs[key] = "new"
             if len(self._graphs) > GRAPHS:
                 dropped = self._graphs.popitem(last=False)[1]
-                if isinstance(dropped, Graph):
-                    dropped.finish()
+                if isinstance(dropped, Graph) and self._last is not None:
+                    self._last.synchronize()  # its memory is about to be given away
             return "new"
         self._graphs.move_to_end(key)
         if self._graphs[key] == "new":
             try:
-                self._graphs[key] = Graph(function, self._asarray(image))
+                self._graphs[key] = self._capture(function, self._asarray(image))
             except RuntimeError:
                 self._graphs[key] = "plain"
         return self._graphs[key]
 
+    def _capture(self, function: Function, image: Tensor) -> Graph:
+        with torch.cuda.device(image.device):
+            if self._side is None:
+                self._side = torch.cuda.Stream()
+            return Graph(function, image, self._side)
+
+    def _replay(self, graph: Graph, image: Tensor) -> Tensor:
+        with torch.cuda.device(graph.input.device):
+            stream = torch.cuda.current_stream()
+            if self._last is not None and stream != self._last:
+                stream.wait_stream(self._last)
+            self._last = stream
+            return graph(image)
+
 
 class Graph:
-    """One function captured for one shape."""
+    """One function captured for one shape, on a stream of its own."""
 
-    def __init__(self, function: Function, image: Tensor) -> None:
+    def __init__(self, function: Function, image: Tensor, side: torch.cuda.Stream) -> None:
         self._function = function  # what it holds is read at every replay
         self._graph = torch.cuda.CUDAGraph()
         # Tensors made in inference mode could not be written to outside of it.
-        with torch.cuda.device(image.device), torch.inference_mode(False), torch.no_grad():
-            self._input = image.clone()
-            self._stream = torch.cuda.current_stream()
-            # Libraries choose their kernels and workspaces, and tables are made, in the first runs: outside
-            # the capture.
-            side = torch.cuda.Stream()
-            side.wait_stream(self._stream)
+        with torch.inference_mode(False), torch.no_grad():
+            self.input = image.clone()
+            side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
+                # In the first runs libraries choose their kernels and workspaces and tables are made, which a
+                # graph cannot hold.
                 for _ in range(2):
-                    function(self._input)
-            self._stream.wait_stream(side)
+                    function(self.input)
+            torch.cuda.current_stream().wait_stream(side)
             # Other threads may go on with what a capture must not do.
-            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-                self._output = function(self._input)
+            with torch.cuda.graph(self._graph, stream=side, capture_error_mode="thread_local"):
+                self._output = function(self.input)
 
+    @torch.no_grad()
     def __call__(self, image: Tensor) -> Tensor:
-        with torch.cuda.device(self._input.device), torch.no_grad():
-            stream = torch.cuda.current_stream()
-            if stream != self._stream:  # what the last replay reads and writes must be done with first
-                stream.wait_stream(self._stream)
-                self._stream = stream
-            self._input.copy_(image)
-            self._graph.replay()
-            return self._output.clone()
-
-    def finish(self) -> None:
-        """Wait for the last replay, whose memory is about to be given away."""
-        self._stream.synchronize()
+        self.input.copy_(image)
+        self._graph.replay()
+        return self._output.clone()
