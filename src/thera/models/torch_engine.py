@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Hashable
 from contextlib import nullcontext
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ from thera.field.head import Head
 from thera.models.cuda import CudaHead, float32_products
 from thera.models.engine import PRECISIONS, Array
 from thera.models.graphs import Function, GraphCache
+from thera.networks.backbones import EDSR
 from thera.networks.swinir import SwinIR
 
 if TYPE_CHECKING:
@@ -107,7 +109,7 @@ def resolve_device(device: str) -> torch.device:
 
 def prepared(network: Thera, device: torch.device, half: torch.dtype | None) -> nn.Module:
     """A copy of the network made ready to run: on its device, in the order of channels that images come in,
-    aligned for a GPU, and with the weights of a 16-bit precision cast once instead of at every image."""
+    aligned and fused for a GPU, and with the weights of a 16-bit precision cast once, not at every image."""
     network = copy.deepcopy(network).eval().requires_grad_(False)
     if device.type == "cuda" and isinstance(network.hypernetwork, SwinIR):
         network.hypernetwork.align()
@@ -117,4 +119,8 @@ def prepared(network: Thera, device: torch.device, half: torch.dtype | None) -> 
             for layer in part.modules():
                 if isinstance(layer, nn.Conv2d | nn.Linear):
                     layer.to(half)
+        if device.type == "cuda" and isinstance(network.backbone, EDSR) and find_spec("triton") is not None:
+            from thera.networks.kernels_inference import FusedEDSR
+
+            network.backbone = FusedEDSR(network.backbone)
     return network.to(device)

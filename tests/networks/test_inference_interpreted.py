@@ -1,4 +1,4 @@
-"""The rendering kernel under Triton's interpreter, on a CPU: its arithmetic and its borders.
+"""The kernels of inference under Triton's interpreter, on a CPU: their arithmetic and their borders.
 
 Triton reads TRITON_INTERPRET when it is imported, so the comparison runs in a process of its own: this file
 as a script, which prints what the tests below then claim something about.
@@ -43,6 +43,16 @@ def errors(C: int, c: int, shape: tuple[int, int], turns: float) -> list[float]:
     return [(ours.render(scale=s) - plain.render(scale=s)).abs().max().item() for s in SCALES]
 
 
+def edsr_error() -> float:
+    from thera.networks.backbones import EDSR
+    from thera.networks.kernels_inference import FusedEDSR
+
+    torch.manual_seed(0)
+    plain = EDSR(blocks=2).to(memory_format=torch.channels_last).requires_grad_(False)
+    image = torch.rand(1, 3, 5, 7).contiguous(memory_format=torch.channels_last)
+    return (FusedEDSR(plain)(image) - plain(image)).abs().max().item()
+
+
 def report() -> dict[str, object]:
     from thera.networks import kernels_render as kernels
 
@@ -58,6 +68,7 @@ def report() -> dict[str, object]:
     layer = kernels.LastLayer.of(weight, torch.zeros(128))
     phases = layer.weight[96:].double() + layer.rest.double()
     results["split"] = (phases.T - weight[:, 96:].double()).abs().max().item()
+    results["edsr"] = edsr_error()
     results["rounded"] = ((kernels.upper(x) - x).abs() / x.abs()).max().item()
     return results
 
@@ -85,6 +96,10 @@ def test_phases_of_many_turns_keep_their_digits(found):
 def test_phases_are_multiplied_by_all_of_their_weights(found):
     assert found["split"] == 0
     assert 2**-13 < found["rounded"] <= 2**-11
+
+
+def test_fused_edsr_equals_the_plain_form(found):
+    assert found["edsr"] < 1e-6  # the same sums, but for the last bit
 
 
 if __name__ == "__main__":
