@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from time import sleep
+
 import numpy as np
 import pytest
 import torch
@@ -85,6 +88,19 @@ def test_tf32_is_set_for_the_network_and_set_back(tf32):
     assert switches() == before
 
 
+def test_threads_that_turn_the_switches_leave_them_as_they_were():
+    before = switches()
+
+    def turn(tf32: bool) -> None:
+        for _ in range(50):
+            with float32_products(tf32=tf32), float32_products(tf32=not tf32):
+                sleep(1e-5)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(turn, [True, False, True, False]))
+    assert switches() == before
+
+
 class StandIn(Graph):
     """A graph where there is no CUDA: computed twice before it is captured, then from what it holds alone."""
 
@@ -153,6 +169,8 @@ def test_upscaling_is_captured_whole_with_all_its_tables(size, ensemble, plus, r
         result = replaying.upscale(given, size=size, ensemble=ensemble)
         np.testing.assert_allclose(result - (100 if seed else 0), expected, atol=2e-5)  # 100 has fewer digits
     assert StandIn.made == 1
+    again = replaying.upscale(given, size=list(size), ensemble=ensemble)  # a list is a size too
+    np.testing.assert_allclose(again - 100, expected, atol=2e-5)
 
 
 def test_each_size_filter_and_ensemble_has_a_graph_of_its_own(replaying, image):

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from threading import RLock
 
 import torch
 from torch import Tensor
 
 from thera.field.head import Array, Head, Shift
 from thera.networks.convnext import can_fuse
+
+# The switches are the process's: were two threads to turn them at once, one might not be set back.
+_SWITCHES = RLock()
 
 
 @contextmanager
@@ -20,14 +24,15 @@ def float32_products(*, tf32: bool) -> Iterator[None]:
         owners, name, value = (matmul, conv), "fp32_precision", "tf32" if tf32 else "ieee"
     else:
         owners, name, value = (matmul, torch.backends.cudnn), "allow_tf32", tf32  # type: ignore[assignment]
-    before = [getattr(owner, name) for owner in owners]
-    for owner in owners:
-        setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        for owner, old in zip(owners, before, strict=True):
-            setattr(owner, name, old)
+    with _SWITCHES:
+        before = [getattr(owner, name) for owner in owners]
+        for owner in owners:
+            setattr(owner, name, value)
+        try:
+            yield
+        finally:
+            for owner, old in zip(owners, before, strict=True):
+                setattr(owner, name, old)
 
 
 class CudaHead(Head):

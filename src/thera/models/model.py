@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import array_api_compat
@@ -11,7 +12,7 @@ import numpy as np
 
 from thera.errors import InvalidInput, ModelError
 from thera.field import Filter, Gaussian, HeatField
-from thera.field.grid import axes
+from thera.field.grid import Axis, axes
 from thera.field.psf import as_filter, to_numpy
 from thera.field.render import Band, constant, plan, whole
 from thera.models.engine import Array, Engine, ReplayEngine
@@ -53,6 +54,7 @@ class Model:
         self._heads = [engine.head]  # of the image turned by so many quarters
         for _ in range(3):
             self._heads.append(self._heads[-1].turned())
+        self._axes = lru_cache(maxsize=16)(axes)  # a replay takes little longer than these
         self._pixel_bias = engine.asarray(np.array(MEAN, np.float32)) if spec.published else None
         self.info = Info(
             name=str(metadata["name"]),
@@ -133,7 +135,7 @@ class Model:
         """
         check_image(image)
         shape = tuple(image.shape[:2])
-        rows, cols = axes(shape, scale, size, None)
+        rows, cols = self._grid(shape, scale, size)
         size = (len(rows), len(cols))
         turns = range(4 if ensemble else 1)
         filters = [self.psf(shape, size, turn) if psf is None else as_filter(psf) for turn in turns]
@@ -157,6 +159,12 @@ class Model:
         comes_back = all(constant(filter_) for filter_ in filters)
         key = ("upscale", shape, size, ensemble, *filters) if comes_back else None
         return like(self._replay.replay(key, compute, image, outputs=size[0] * size[1]), image)
+
+    def _grid(self, shape: tuple[int, ...], scale: Any, size: Any) -> tuple[Axis, Axis]:
+        try:
+            return self._axes(shape, scale, size, None)
+        except TypeError:  # a list or an array, which cannot be remembered
+            return axes(shape, scale, size, None)  # type: ignore[arg-type]
 
 
 def quarter_turns(array: Array, quarters: int) -> Array:

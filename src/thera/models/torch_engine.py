@@ -75,9 +75,10 @@ class TorchEngine:
 
     @torch.no_grad()
     def compute(self, image: Tensor) -> Tensor:
-        half = HALF.get(self.precision)
+        half, on_cuda = HALF.get(self.precision), self._device.type == "cuda"
         autocast = torch.autocast(self._device.type, half) if half else nullcontext()
-        with float32_products(tf32=self.precision == "tf32"), autocast:
+        products = float32_products(tf32=self.precision == "tf32") if on_cuda else nullcontext()
+        with products, autocast:
             # H×W×3 seen as 1×3×H×W is in channels-last order already, and comes back so.
             y = self._network(image.permute(2, 0, 1)[None])
         return y[0].permute(1, 2, 0).float().contiguous()
