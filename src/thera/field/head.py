@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 import array_api_compat
 import numpy as np
 
+from thera.field.namespace import array_namespace
 from thera.field.psf import to_numpy
 
 Array = Any  # a NumPy or torch array; see array-api-compat
@@ -109,13 +110,13 @@ amplitudes a (row-major), then the c phases φ; both None where the features are
         outputs, c = self.weight.shape[1], self.components.shape[1]  # type: ignore[union-attr]
         order = np.arange(outputs - c).reshape(c, -1).T.ravel()
         order = np.concatenate([order, np.arange(outputs - c, outputs)])
-        xp = array_api_compat.array_namespace(self.weight)
+        xp = array_namespace(self.weight)
         order = xp.asarray(order, device=array_api_compat.device(self.weight))
         return xp.take(self.weight, order, axis=1), xp.take(self.bias, order, axis=0)
 
     def coefficients(self, features: Array) -> tuple[Array, Array]:
         """Amplitudes (P, channels, c) and phases (P, c) of cells with these features (P, C)."""
-        xp = array_api_compat.array_namespace(features)
+        xp = array_namespace(features)
         c = self.components.shape[1]
         if self.weight is None:
             split = features.shape[1] - c
@@ -132,7 +133,7 @@ amplitudes a (row-major), then the c phases φ; both None where the features are
 
         Returns (h·w, channels, offsets). The last layer, c sines and cosines per cell, and two products.
         """
-        xp = array_api_compat.array_namespace(features)
+        xp = array_namespace(features)
         amplitude, phase = self.coefficients(xp.reshape(features, (-1, features.shape[-1])))
         P, channels, c = amplitude.shape
         if shift is not None:
@@ -146,5 +147,5 @@ amplitudes a (row-major), then the c phases φ; both None where the features are
 
 
 def float32(array: Array) -> Array:
-    xp = array_api_compat.array_namespace(array)
+    xp = array_namespace(array)
     return xp.astype(array, xp.float32, copy=False)

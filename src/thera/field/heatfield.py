@@ -15,6 +15,7 @@ from thera.field import files, render
 from thera.field.across import Outside, read
 from thera.field.grid import axes, output_size
 from thera.field.head import Head, float32
+from thera.field.namespace import array_namespace
 from thera.field.psf import Covariance, as_filter, to_numpy
 from thera.field.warp import as_mapping
 
@@ -90,7 +91,7 @@ the c×channels amplitudes a (row-major), then the c phases φ |
         cls, pixels: Array, amplitude: Array, phase: Array, components: Array, kappa: float
     ) -> HeatField:
         """A field of known coefficients: pixels H×W×channels, amplitude H×W×c×channels, phase H×W×c."""
-        xp = array_api_compat.array_namespace(pixels, amplitude, phase)
+        xp = array_namespace(pixels, amplitude, phase)
         if amplitude.ndim != 4 or tuple(phase.shape) != tuple(amplitude.shape[:3]):
             raise InvalidInput(
                 f"amplitude is of shape {tuple(amplitude.shape)} and phase of {tuple(phase.shape)}; "
@@ -153,7 +154,7 @@ the c×channels amplitudes a (row-major), then the c phases φ |
     @property
     def namespace(self) -> Any:
         """The array library of this field."""
-        return array_api_compat.array_namespace(self.pixels)
+        return array_namespace(self.pixels)
 
     @property
     def device(self) -> Any:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import array_api_compat
 import numpy as np
 
 from thera.field.grid import Patches
 from thera.field.head import Shift
+from thera.field.namespace import array_namespace
 from thera.field.threads import each
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Pick(NamedTuple):
         array = array[self.part] if axis == 0 else array[:, self.part]
         if self.within is None:
             return array
-        return array_api_compat.array_namespace(array).take(array, self.within, axis=axis)
+        return array_namespace(array).take(array, self.within, axis=axis)
 
     @property
     def nbytes(self) -> int:

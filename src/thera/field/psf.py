@@ -18,6 +18,7 @@ import array_api_compat
 import numpy as np
 
 from thera.errors import InvalidInput
+from thera.field.namespace import array_namespace
 
 Array = Any  # a NumPy or torch array; see array-api-compat
 
@@ -106,11 +107,11 @@ class Gaussian(Filter):
     def transfer(self, components: Array, jacobian: Array, kappa: float) -> Array:
         if self.t is None:
             return super().transfer(components, jacobian, kappa)
-        xp = array_api_compat.array_namespace(components, jacobian)
+        xp = array_namespace(components, jacobian)
         return xp.exp(-kappa * self.t * xp.sum(components**2, axis=0))
 
     def response(self, nu1: Array, nu2: Array, kappa: float) -> Array:
-        xp = array_api_compat.array_namespace(nu1)
+        xp = array_namespace(nu1)
         return xp.exp(-kappa * self.bandwidth**2 * (nu1**2 + nu2**2))
 
 
@@ -182,7 +183,7 @@ class Ideal(Filter):
         _require_positive("cutoff", self.cutoff)
 
     def response(self, nu1: Array, nu2: Array, kappa: float) -> Array:
-        xp = array_api_compat.array_namespace(nu1)
+        xp = array_namespace(nu1)
         return xp.astype(nu1**2 + nu2**2 <= (math.pi * self.cutoff) ** 2, nu1.dtype)
 
 
@@ -195,7 +196,7 @@ class Point(Filter):
         return None
 
     def response(self, nu1: Array, nu2: Array, kappa: float) -> Array:
-        xp = array_api_compat.array_namespace(nu1)
+        xp = array_namespace(nu1)
         return xp.ones_like(nu1)
 
 
@@ -209,7 +210,7 @@ class Transfer(Filter):
     function: Callable[[np.ndarray, np.ndarray], np.ndarray]
 
     def response(self, nu1: Array, nu2: Array, kappa: float) -> Array:
-        xp = array_api_compat.array_namespace(nu1)
+        xp = array_namespace(nu1)
         factor = np.asarray(self.function(to_numpy(nu1), to_numpy(nu2)))
         if factor.shape != tuple(nu1.shape) or not np.isrealobj(factor) or not np.all(np.isfinite(factor)):
             raise InvalidInput(
@@ -242,7 +243,7 @@ def to_numpy(array: Array) -> np.ndarray:
 
 def _sinc(z: Array) -> Array:
     """sin z / z."""
-    xp = array_api_compat.array_namespace(z)
+    xp = array_namespace(z)
     nonzero = xp.where(z == 0, xp.ones_like(z), z)
     return xp.where(z == 0, xp.ones_like(z), xp.sin(nonzero) / nonzero)
 
