@@ -13,6 +13,7 @@ import numpy as np
 from thera.errors import InvalidInput, ModelError
 from thera.field import Filter, Gaussian, HeatField
 from thera.field.grid import Axis, axes
+from thera.field.namespace import array_namespace
 from thera.field.psf import as_filter, to_numpy
 from thera.field.render import Band, constant, plan, whole
 from thera.models.engine import Array, Engine, ReplayEngine
@@ -197,7 +198,7 @@ def check_image(image: Any) -> None:
         raise InvalidInput(f"an image of shape {shape}: expected H×W×3{hint}")
     if 0 in shape:
         raise InvalidInput(f"an image of shape {shape}: expected at least one pixel")
-    xp = array_api_compat.array_namespace(image)
+    xp = array_namespace(image)
     if not xp.isdtype(image.dtype, "real floating"):
         raise InvalidInput(
             f"an image of {image.dtype}: expected floats in [0, 1], so divide integers by their range"
