@@ -5,9 +5,6 @@ as a script, which prints what the tests below then claim something about.
 """
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -61,14 +58,6 @@ def report() -> dict[str, object]:
         "one column": errors(8, torch.float32, (3, 6, 1)),
         "operation": torch.library.opcheck(kernels.fused_block, (*inputs, 1e-6, True), test_utils=checks),
     }
-
-
-@pytest.fixture(scope="module")
-def found() -> dict:
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    run = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout)
 
 
 @pytest.mark.parametrize("case", ["f32", "padded", "one row", "one column"])

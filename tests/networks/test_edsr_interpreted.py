@@ -6,9 +6,6 @@ as a script, which prints what the tests below then claim something about.
 
 import copy
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -71,14 +68,6 @@ def report() -> dict[str, object]:
         "products of the library": errors(2, (2, 5, 7), torch.float32, "cudnn"),
         "f16": errors(2, (2, 5, 7), torch.float16, "triton"),
     }
-
-
-@pytest.fixture(scope="module")
-def found() -> dict:
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    run = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout)
 
 
 @pytest.mark.parametrize(
