@@ -10,10 +10,10 @@ blocks: µs of one training step of a whole block, fused and compiled from the p
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 
 import torch
 import triton
+from harness import microseconds
 from triton.runtime.errors import OutOfResources
 
 from thera.networks import convnext
@@ -28,11 +28,6 @@ BACKWARD_TILES = {
     64: [Tile(64, 128, 8, 3), Tile(32, 256, 8, 2), Tile(64, 64, 4, 2, programs=2), Tile(32, 128, 8, 2)],
     128: [Tile(32, 128, 8, 3), Tile(64, 128, 8, 2), Tile(32, 128, 16, 2, 128), Tile(64, 64, 8, 2)],
 }
-
-
-def microseconds(call: Callable[[], object]) -> float:
-    """Captured as a graph: as training runs it, and without the time of the launches."""
-    return 1000 * triton.testing.do_bench_cudagraph(call, rep=15)
 
 
 def tensors(width: int) -> tuple[tuple, tuple]:

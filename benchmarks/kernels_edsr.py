@@ -10,11 +10,10 @@ most of it compilation.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 
 import torch
-import triton
+from harness import microseconds, run
 from triton.runtime.errors import OutOfResources
 
 from thera.networks import backbones
@@ -27,12 +26,6 @@ CUTS = {
     "CONVOLUTION": [Cut(128, 8, 2), Cut(128, 8, 3), Cut(64, 4, 4)],
     "WEIGHTS": [Cut(64, 8, 2), Cut(64, 8, 3), Cut(64, 8, 4), Cut(32, 8, 4)],
 }
-
-
-def microseconds(call: Callable[[], object]) -> float:
-    """Captured as a graph: as training runs it, and without the time of the launches."""
-    with torch.cuda.stream(torch.cuda.Stream()):
-        return 1000 * triton.testing.do_bench_cudagraph(call, rep=10)
 
 
 def calls() -> dict[str, tuple[str, Callable[[], object], int]]:
@@ -124,20 +117,6 @@ PARTS = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
-    a = parser.parse_args()
-    print(f"{torch.cuda.get_device_name()}, {N}×{H}×{W} pixels, bfloat16")
-    torch.backends.cudnn.benchmark = True
-    torch.manual_seed(0)
-    for part in a.only:
-        show, header = PARTS[part]
-        print(f"\n{header}\n{'| --- ' * (header.count('|') - 1)}|")
-        show()
-
-
 if __name__ == "__main__":
-    main()
+    torch.backends.cudnn.benchmark = True
+    run(__doc__, (N, H, W), PARTS, list(PARTS))

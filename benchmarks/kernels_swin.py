@@ -10,11 +10,10 @@ fastest belong in thera/networks/kernels_swin.py.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 
 import torch
-import triton
+from harness import microseconds, run
 from triton.runtime.errors import OutOfResources
 
 from thera.networks import kernels_swin as kernels
@@ -31,12 +30,6 @@ TILES = {
     "ATTENTION_BACKWARD": [Share(2, 1), Share(2, 2), Share(2, 3), Share(3, 2, 168)],
     "ROWS": [4, 8, 32],
 }
-
-
-def microseconds(call: Callable[[], object]) -> float:
-    """Captured as a graph: as training runs it, and without the time of the launches."""
-    with torch.cuda.stream(torch.cuda.Stream()):
-        return 1000 * triton.testing.do_bench_cudagraph(call, rep=10)
 
 
 def passes(shift: int = swinir.SHIFT) -> dict[str, tuple[Callable[[], object], float]]:
@@ -137,19 +130,5 @@ PARTS = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=["passes", "layers"])
-    a = parser.parse_args()
-    print(f"{torch.cuda.get_device_name()}, {N}×{H}×{W} pixels, bfloat16")
-    torch.manual_seed(0)
-    for part in a.only:
-        show, header = PARTS[part]
-        print(f"\n{header}\n{'| --- ' * (header.count('|') - 1)}|")
-        show()
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, (N, H, W), PARTS, ["passes", "layers"])

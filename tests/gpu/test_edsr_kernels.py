@@ -7,7 +7,7 @@ import torch
 
 from thera.networks import backbones
 from thera.networks.backbones import EDSR
-from thera.networks.convnext import can_fuse
+from thera.networks.fusing import can_fuse
 
 pytestmark = [
     pytest.mark.gpu,

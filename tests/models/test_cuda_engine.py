@@ -14,7 +14,7 @@ from thera.models.graphs import GRAPHS, Graph, GraphCache
 from thera.models.torch_engine import GRAPH_PIXELS, TorchEngine
 from thera.models.weights import describe
 from thera.networks import Spec, Thera
-from thera.networks.convnext import can_fuse
+from thera.networks.fusing import can_fuse
 
 pytestmark = [
     pytest.mark.gpu,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
+from thera.cli.parameters import append_option
 from thera.cli.variadic import VariadicCommand
 
 
@@ -35,12 +35,7 @@ from thera.cli.variadic import VariadicCommand
 @click.option(
     "--repeats", type=click.IntRange(1), default=10, show_default=True, help="The median is printed."
 )
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Also append the results to this file, a JSON line each.",
-)
+@append_option
 def command(
     models: tuple[str, ...],
     sizes: tuple[int, ...],
@@ -59,6 +54,7 @@ def command(
     thera bench --sizes 48 256 --engines onnx torch
     """
     from thera.evaluation.bench import Case, bench_markdown, measure_apart
+    from thera.evaluation.runner import append_records
     from thera.models import shipped
 
     names = models or tuple(model.name for model in shipped())
@@ -71,7 +67,5 @@ def command(
                 case = Case(name, engine, device, precision, side, scale, repeats)
                 records.append(measure_apart(case))
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with out.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        append_records(out, records)
     click.echo(bench_markdown(records))

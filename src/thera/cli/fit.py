@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
+from thera.cli.parameters import append_option
 from thera.cli.variadic import VariadicCommand
 
 
@@ -36,12 +36,7 @@ from thera.cli.variadic import VariadicCommand
     type=click.Path(dir_okay=False, path_type=Path),
     help="Draw one field over an image at ×1, ×1/4, ×1/8 and ×1/16 beside a Gaussian filter, into this file.",
 )
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Also append the results to this file, a JSON line each.",
-)
+@append_option
 def command(
     images: tuple[Path, ...],
     cells: tuple[int, ...],
@@ -62,6 +57,7 @@ def command(
     from thera.evaluation.figures import low_pass_figure, save
     from thera.evaluation.images import image_sets
     from thera.evaluation.reconstruction import Bank, reconstruct, reconstruction_markdown
+    from thera.evaluation.runner import append_records
 
     files = [
         (path.resolve().name, file)
@@ -70,9 +66,7 @@ def command(
     ]
     records = reconstruct(files, cells, Bank.choose(bank, components, steps))
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with out.open("a", encoding="utf-8") as lines:
-            lines.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        append_records(out, records)
     click.echo(reconstruction_markdown(records))
     if low_pass is not None:
         save(low_pass_figure(files[0][1]), low_pass)

@@ -1,6 +1,7 @@
 """Parameters that several commands take."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -65,3 +66,11 @@ def engine_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(options):
         function = option(function)
     return function
+
+
+append_option: Decorator = click.option(
+    "-o",
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also append the results to this file, a JSON line each.",
+)

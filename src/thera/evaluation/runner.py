@@ -48,6 +48,13 @@ def read_records(path: Path) -> list[Record]:
     return records
 
 
+def append_records(path: Path, records: Iterable[Record]) -> None:
+    """Add records to a JSONL file, a line each; the file and its folder are made where there are none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+
+
 def key_of(record: Record) -> tuple[Any, ...]:
     """What the record measures, without what it found."""
     return tuple(record.get(name) for name in KEY)

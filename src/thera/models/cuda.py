@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from thera.field.head import Array, Head, Shift
-from thera.networks.convnext import can_fuse
+from thera.networks.fusing import can_fuse
 
 # The switches are the process's: were two threads to turn them at once, one might not be set back.
 _SWITCHES = RLock()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from thera.networks.convnext import can_fuse
+from thera.networks.fusing import can_fuse, operand_type
 
 WIDTH = 64
 
@@ -14,7 +14,7 @@ def fused_operand(image: Tensor) -> torch.dtype | None:
     """The type in which the kernels of `kernels_edsr` train; None where the plain form has to do."""
     if not (image.is_cuda and torch.is_grad_enabled()):
         return None
-    operand = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else image.dtype
+    operand = operand_type(image)
     return operand if operand != torch.float32 and can_fuse() else None
 
 

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from thera.networks.fusing import can_fuse, operand_type
+
 STAGES = ((64, 6), (96, 7), (128, 3))  # width, blocks
 FUSED_WIDTHS = tuple(width for width, _ in STAGES)
-FUSED_SHARED_MEMORY = 200 << 10  # bytes to a program: Hopper and Blackwell servers have them, desktops do not
-
-
-@torch.compiler.assume_constant_result
-def can_fuse() -> bool:
-    """Whether this machine runs the kernels of `kernels_convnext`."""
-    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    memory = getattr(properties, "shared_memory_per_block_optin", 0)  # AMD's have none
-    return find_spec("triton") is not None and memory > FUSED_SHARED_MEMORY
 
 
 def fused_operand(x: Tensor) -> torch.dtype | None:
@@ -28,7 +19,7 @@ def fused_operand(x: Tensor) -> torch.dtype | None:
     """
     if x.dtype == torch.float32 or not (x.is_cuda and x.shape[-1] in FUSED_WIDTHS and can_fuse()):
         return None
-    return torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
+    return operand_type(x)
 
 
 def shifted_sum(x: Tensor, weight: Tensor) -> Tensor:

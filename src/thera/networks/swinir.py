@@ -8,7 +8,6 @@ where there is Triton its layers run on the kernels of `kernels_swin`.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from thera.networks.attention import window_attention
+from thera.networks.fusing import TRITON, operand_type
 from thera.networks.spec import WINDOW
 
 WIDTH, HEADS, HEAD = 180, 6, 30
@@ -23,14 +23,13 @@ ALIGNED_WIDTH, ALIGNED_HEAD, ALIGNED_HIDDEN = 192, 32, 384
 GROUPS = (7, 6)  # Swin layers in each residual group
 SHIFT = WINDOW // 2
 DROP_PATH = 0.1  # stochastic depth of the last layer; the first has none
-TRITON = find_spec("triton") is not None
 
 
 def fused_operand(x: Tensor) -> torch.dtype | None:
     """The type in which fused layers multiply matrices and pass on x; None where the plain form has to do."""
     if not (TRITON and x.is_cuda and x.shape[-1] == ALIGNED_WIDTH):
         return None
-    return torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
+    return operand_type(x)
 
 
 def fit(t: Tensor, *shape: int) -> Tensor:

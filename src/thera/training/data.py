@@ -19,6 +19,7 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from thera.errors import InvalidInput
+from thera.evaluation.resize import cubic
 from thera.training.config import Data
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".avif", ".tif", ".tiff", ".bmp"}
@@ -156,10 +157,7 @@ def bicubic_weights(n: Tensor, outputs: int, width: int) -> Tensor:
     scale = (n / outputs)[:, None, None]
     centre = (torch.arange(outputs, device=n.device)[None, :, None] + 0.5) * scale - 0.5
     j = torch.arange(width, device=n.device)
-    d = ((j - centre) / scale).abs()
-    inner = (1.5 * d - 2.5) * d * d + 1
-    outer = ((-0.5 * d + 2.5) * d - 4) * d + 2
-    w = torch.where(d <= 1, inner, torch.where(d < 2, outer, torch.zeros_like(d)))
+    w = cubic((j - centre) / scale)
     w = w * (j < n[:, None, None])
     return w / w.sum(-1, keepdim=True)
 
