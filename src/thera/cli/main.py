@@ -16,6 +16,9 @@ from thera.errors import TheraError
 
 COMMANDS = (
     "upscale",
+    "warp",
+    "app",
+    "serve",
     "models",
     "info",
     "convert",
