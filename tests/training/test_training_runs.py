@@ -41,8 +41,9 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(small, pho
     assert not all(torch.equal(a[k], c[k]) for k in a)
 
 
-def test_a_run_that_was_interrupted_ends_with_the_same_weights(small, photos, tmp_path):
-    config = small(network={"variant": "air"})
+@pytest.mark.parametrize("method", ["adam", "muon"])
+def test_a_run_that_was_interrupted_ends_with_the_same_weights(method, small, photos, tmp_path):
+    config = small(optimiser={"method": method})
     whole, first = run_for(config, photos), run_for(config, photos)
     torch.manual_seed(5)
     loop.train(whole, tmp_path / "whole", every=1)
@@ -62,9 +63,10 @@ def test_a_run_that_was_interrupted_ends_with_the_same_weights(small, photos, tm
     ]
 
 
-def test_a_short_run_learns(small, photos, tmp_path):
+@pytest.mark.parametrize("method", ["adam", "muon"])
+def test_a_short_run_learns(method, small, photos, tmp_path):
     """From the nearest pixel, which is where a field starts, to well below it."""
-    config = small(data={"patch": 16, "targets": 4}, optimiser={"steps": 60, "rate": 1e-3})
+    config = small(data={"patch": 16, "targets": 4}, optimiser={"steps": 60, "rate": 1e-3, "method": method})
     run = run_for(config, photos)
     torch.manual_seed(0)
     loop.train(run, tmp_path, every=20)

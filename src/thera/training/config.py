@@ -33,8 +33,9 @@ class Objective:
 
 @dataclass(frozen=True)
 class Optimiser:
-    """Adam with cosine decay to zero after a short warm-up."""
+    """Cosine decay to zero after a short warm-up."""
 
+    method: str = "adam"  # or "muon" for the layers' matrices and Adam for the rest, at the same rate
     steps: int = 0  # 0: as many as `--minutes` allow
     rate: float = 5e-4
     betas: tuple[float, float] = (0.9, 0.99)
@@ -71,6 +72,8 @@ class Config:
         _check(
             all(0 < s <= 1 for s in self.data.resized), "data.resized", self.data.resized, "sizes in (0, 1]"
         )
+        method = self.optimiser.method
+        _check(method in ("adam", "muon"), "optimiser.method", method, "'adam' or 'muon'")
         _check(self.optimiser.steps >= 0, "optimiser.steps", self.optimiser.steps, "0 or more")
         _check(self.optimiser.rate > 0, "optimiser.rate", self.optimiser.rate, "above 0")
         _check(0 <= self.optimiser.ema < 1, "optimiser.ema", self.optimiser.ema, "in [0, 1)")

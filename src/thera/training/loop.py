@@ -20,6 +20,7 @@ from thera.networks import Thera
 from thera.training import checkpoint
 from thera.training.config import Config
 from thera.training.data import Sampler
+from thera.training.muon import Muon, matrices
 from thera.training.objective import objective
 
 STATE, WEIGHTS, LOG = "state.safetensors", "weights.safetensors", "log.jsonl"
@@ -45,7 +46,7 @@ class Run:
         self.average = copy.deepcopy(network).eval().requires_grad_(False)
         self.done = 0
         self.loss = torch.zeros((), device=self.device)  # sum of the L1 since the last report
-        self.optimiser = self._optimiser()
+        self.optimisers = self._optimisers()
         self.reported = 0
         self.seconds = 0.0  # spent training, interruptions left out
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -57,18 +58,22 @@ class Run:
         if self.world > 1:
             self.model = nn.parallel.DistributedDataParallel(self.model)
 
-    def _optimiser(self) -> torch.optim.Adam:
+    def _optimisers(self) -> dict[str, torch.optim.Optimizer]:
+        """Adam for everything, or for what Muon leaves; κ at a rate of its own."""
         o = self.config.optimiser
         self.network.kappa.requires_grad_(o.kappa_rate > 0)
-        others = [p for name, p in self.network.named_parameters() if name != "kappa"]
-        self.factors = [1.0, o.kappa_rate] if o.kappa_rate else [1.0]
+        chosen = matrices(self.network) if o.method == "muon" else []
+        apart = {self.network.kappa, *(p for p, _ in chosen)}
+        others = [p for p in self.network.parameters() if p not in apart]
+        parameters = [others, [self.network.kappa]] if o.kappa_rate else [others]
+        self.factors = [1.0, o.kappa_rate][: len(parameters)]
         self.rates = [torch.tensor(0.0, device=self.device) for _ in self.factors]
-        parameters = [others, [self.network.kappa]]
         groups: list[dict[str, Any]] = [
-            {"params": p, "lr": r} for p, r in zip(parameters, self.rates, strict=False)
+            {"params": p, "lr": r} for p, r in zip(parameters, self.rates, strict=True)
         ]
         cuda = self.device.type == "cuda"
-        return torch.optim.Adam(groups, betas=o.betas, fused=True, capturable=cuda)
+        adam = torch.optim.Adam(groups, betas=o.betas, fused=True, capturable=cuda)
+        return {"optimiser": adam} | ({"muon": Muon(chosen, self.rates[0])} if chosen else {})
 
     def schedule(self, step: int) -> float:
         """Linear warm-up, then cosine decay to zero at `total`."""
@@ -111,8 +116,9 @@ class Run:
         loss.backward()
         if o.clip:
             nn.utils.clip_grad_norm_(self.network.parameters(), o.clip, foreach=True)
-        self.optimiser.step()
-        self.optimiser.zero_grad()
+        for optimiser in self.optimisers.values():
+            optimiser.step()
+            optimiser.zero_grad()
         self.loss += l1
         with torch.no_grad():
             torch._foreach_lerp_(list(self.average.parameters()), list(self.network.parameters()), 1 - o.ema)
@@ -131,7 +137,8 @@ class Run:
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors = {f"network.{k}": v for k, v in self.network.state_dict().items()}
         tensors |= {f"average.{k}": v for k, v in self.average.state_dict().items()}
-        tensors |= {f"optimiser.{k}": v for k, v in checkpoint.optimiser_tensors(self.optimiser).items()}
+        for name, optimiser in self.optimisers.items():
+            tensors |= {f"{name}.{k}": v for k, v in checkpoint.optimiser_tensors(optimiser).items()}
         tensors["random.cpu"] = torch.get_rng_state()
         if self.device.type == "cuda":
             tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
@@ -151,13 +158,14 @@ class Run:
             prefix: {
                 k.removeprefix(prefix + "."): v for k, v in tensors.items() if k.startswith(prefix + ".")
             }
-            for prefix in ("network", "average", "optimiser", "random")
+            for prefix in ("network", "average", "random", *self.optimisers)
         }
         self.network.load_state_dict(part["network"])
         self.average.load_state_dict(part["average"])
-        checkpoint.restore_optimiser(self.optimiser, part["optimiser"])
-        for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
-            group["lr"] = rate  # the tensors that a captured step reads
+        for name, optimiser in self.optimisers.items():
+            checkpoint.restore_optimiser(optimiser, part[name])
+            for group, rate in zip(optimiser.param_groups, self.rates, strict=False):
+                group["lr"] = rate  # the tensors that a captured step reads
         torch.set_rng_state(part["random"]["cpu"])
         if "cuda" in part["random"] and self.device.type == "cuda":
             torch.cuda.set_rng_state(part["random"]["cuda"], self.device)
