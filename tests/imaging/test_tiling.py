@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from thera.errors import InvalidInput
 from thera.field import Box, Gaussian, Point
+from thera.field.grid import Axis
 from thera.imaging import tiling
 from thera.imaging.tiling import Plan, make_plan, scaled_rows
 from thera.models import Model
@@ -23,7 +24,7 @@ def rendered(model, image, plan, ensemble=False, psf=None) -> np.ndarray:
 
 
 def plan_of(model, source, size, rows, cols, psf=None) -> Plan:
-    reach = tiling._reach(psf or Gaussian(), source, size, model.info.kappa)
+    reach = tiling.reach_of(psf or Gaussian(), source, size, model.info.kappa)
     return Plan(source, size, rows, cols, model.info.halo, model.info.alignment, reach, 0, 0)
 
 
@@ -56,6 +57,33 @@ def test_every_output_row_is_made_once_whatever_the_sizes(model, H, W, rows, col
     np.testing.assert_allclose(
         rendered(model, image, plan), model.upscale(image, size=(rows, cols)), atol=1e-5
     )
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.tuples(st.integers(1, 50), st.integers(1, 50)),
+    st.tuples(st.integers(1, 90), st.integers(1, 90)),
+    st.lists(st.integers(0, 50), min_size=3, max_size=5),
+    st.lists(st.integers(0, 50), min_size=3, max_size=5),
+)
+def test_a_part_of_the_image_is_scaled_as_that_part_of_the_whole(model, source, size, rows, cols):
+    image = np.random.default_rng(3).random((*source, 3), np.float32)
+    cuts = [
+        sorted({min(cut, n) for cut in cuts} | {n - 1, n})
+        for cuts, n in zip((rows, cols), source, strict=True)
+    ]
+    plan = plan_of(model, source, size, *(tuple(part) for part in cuts))
+    whole = model.upscale(image, size=size)
+    mine = [
+        tiling.output_pixels(Axis.whole(n, N), part[0], part[-1])
+        for n, N, part in zip(source, size, cuts, strict=True)
+    ]
+    expected = whole[mine[0], mine[1]]
+    if expected.size:
+        np.testing.assert_allclose(rendered(model, image, plan), expected, atol=1e-5)
+    else:
+        nothing = scaled_rows(model, [lambda *cells: image], plan, ensemble=False, psf=None)
+        assert list(nothing) == []
 
 
 def test_progress_adds_up_to_the_output(model):

@@ -39,7 +39,11 @@ GOOD_ENOUGH = 1.15
 
 @dataclass(frozen=True)
 class Plan:
-    """How one image is scaled: where its rows are cut into strips and its columns into tiles."""
+    """How one image is scaled: where its rows are cut into strips and its columns into tiles.
+
+    From the first cut to the last it is the whole image, or a part of it: the output pixels whose centres lie
+    there.
+    """
 
     source: tuple[int, int]
     size: tuple[int, int]
@@ -54,21 +58,15 @@ class Plan:
     @property
     def overlap(self) -> float:
         """How many pixels are encoded for each pixel of the input: what halos cost."""
-        return self.encoded / (self.source[0] * self.source[1])
+        return self.encoded / ((self.rows[-1] - self.rows[0]) * (self.cols[-1] - self.cols[0]))
 
     @property
     def tiles(self) -> int:
         return (len(self.rows) - 1) * (len(self.cols) - 1)
 
     def with_halo(self, low: int, high: int, length: int) -> tuple[int, int]:
-        """What must be encoded for the cells [low, high) of an axis to be exact.
-
-        Both ends keep whole windows between them and the image's own ends, so that windows lie as they do in
-        the whole image, also when the ensemble turns it.
-        """
-        start = max(0, low - self.halo) // self.alignment * self.alignment
-        behind = max(0, length - high - self.halo) // self.alignment * self.alignment
-        return start, length - behind
+        """What must be encoded for the cells [low, high) of an axis of `length` to be exact."""
+        return with_halo(low, high, length, self.halo, self.alignment)
 
 
 def make_plan(
@@ -80,27 +78,34 @@ def make_plan(
     psf: Filter | None = None,
     memory: int,
     held: int,
+    part: tuple[slice, slice] | None = None,
 ) -> Plan:
     """The cheapest tiles within `memory` bytes.
 
     `held` counts what input and output take; the process itself comes on top.
     `fields`: how many are kept for each strip, one for each plane of colours and each rotation.
+    `part`: the rows and columns of the input to scale, all of them unless given.
     """
-    H, W = source
-    reach = _reach(psf, source, size, info.kappa)
+    down, along = part or (slice(0, source[0]), slice(0, source[1]))
+    H, W = down.stop - down.start, along.stop - along.start
+    reach = reach_of(psf, source, size, info.kappa)
     per_pixel = ENCODER_BYTES[info.spec.backbone] + ENCODER_BYTES[info.spec.variant]
     per_cell = 4 * (FEATURES[info.spec.variant] + 3) * fields
     process = PROCESS_MEMORY + (TORCH_MEMORY if info.engine == "torch" else 0)
     fixed = held + process + RENDER_MEMORY + 3 * BAND_MEMORY
 
     def candidate(strips: int, columns: int) -> Plan:
-        rows, cols = _cuts(H, strips, info.alignment), _cuts(W, columns, info.alignment)
-        # With its halo a part is at most this long, and all of them together at most that.
-        around, beside = 2 * (info.halo + reach), 2 * info.halo
-        tall, wide = min(H, rows[1] + around + info.alignment), min(W, cols[1] + beside + info.alignment)
-        all_tall, all_wide = H + around * (len(rows) - 2), W + beside * (len(cols) - 2)
-        strip = min(H, rows[1] + 2 * reach)
-        need = fixed + tall * wide * per_pixel + strip * W * per_cell
+        rows, cols = _cuts(down, strips, info.alignment), _cuts(along, columns, info.alignment)
+        # With its halo a tile is at most this long, and all of them together at most that.
+        around = 2 * (info.halo + reach)
+        beside = 2 * info.halo if W == source[1] else around  # a part of the image looks beyond its sides too
+        height, width = rows[1] - rows[0], cols[1] - cols[0]
+        tall = min(source[0], height + around + info.alignment)
+        wide = min(source[1], width + beside + info.alignment)
+        all_tall = min(source[0], H + around) + around * (len(rows) - 2)
+        all_wide = min(source[1], W + beside) + beside * (len(cols) - 2)
+        strip = min(source[0], height + 2 * reach) * min(source[1], W + 2 * reach)
+        need = fixed + tall * wide * per_pixel + strip * per_cell
         encoded = all_tall * all_wide
         return Plan(source, size, rows, cols, info.halo, info.alignment, reach, need, encoded)
 
@@ -131,17 +136,28 @@ def _divisions(length: int, alignment: int) -> list[int]:
     return parts
 
 
-def _cuts(length: int, parts: int, alignment: int) -> tuple[int, ...]:
-    """Where to cut `length` into about equal parts, at multiples of the alignment."""
-    step = math.ceil(length / parts / alignment) * alignment
-    return (*range(0, length, step), length)
+def _cuts(cells: slice, parts: int, alignment: int) -> tuple[int, ...]:
+    """Where to cut `cells` into about equal parts, each a multiple of the alignment long."""
+    step = math.ceil((cells.stop - cells.start) / parts / alignment) * alignment
+    return (*range(cells.start, cells.stop, step), cells.stop)
+
+
+def with_halo(low: int, high: int, length: int, halo: int, alignment: int) -> tuple[int, int]:
+    """What must be encoded for the cells [low, high) of an axis of `length` to be exact.
+
+    Both ends keep whole windows between them and the image's own ends, so that windows lie as they do in the
+    whole image, also when the ensemble turns it.
+    """
+    start = max(0, low - halo) // alignment * alignment
+    behind = max(0, length - high - halo) // alignment * alignment
+    return start, length - behind
 
 
 def _widened(low: int, high: int, by: int, length: int) -> tuple[int, int]:
     return max(0, low - by), min(length, high + by)
 
 
-def _reach(psf: Filter | None, source: tuple[int, int], size: tuple[int, int], kappa: float) -> int:
+def reach_of(psf: Filter | None, source: tuple[int, int], size: tuple[int, int], kappa: float) -> int:
     """Cells beyond its own that an output pixel averages over: none when the image grows."""
     steps = [n / N for n, N in zip(source, size, strict=True)]
     footprint = None if psf is None else psf.footprint
@@ -164,24 +180,39 @@ def scaled_rows(
 
     `psf` None is the model's own. `progress` is called with numbers of output pixels done.
     """
-    whole, cols = Axis.whole(plan.source[0], plan.size[0]), Axis.whole(plan.source[1], plan.size[1])
+    whole, cols = (Axis.whole(n, N) for n, N in zip(plan.source, plan.size, strict=True))
+    cols = cols[output_pixels(cols, plan.cols[0], plan.cols[-1])]
+    left, right = _widened(plan.cols[0], plan.cols[-1], plan.reach, plan.source[1])
+    cuts = (left, *plan.cols[1:-1], right)
+    across = Axis(cols.cell - left, cols.offset, cols.step)
     quarters = range(4) if ensemble else range(1)
     filters = [model.psf(plan.source, plan.size, q) if psf is None else psf for q in quarters]
-    count = max(1, BAND_MEMORY // (12 * plan.size[1] * len(sources)))
+    if not len(cols):
+        return
+    count = max(1, BAND_MEMORY // (12 * len(cols) * len(sources)))
     for low, high in pairwise(plan.rows):
-        first, last = np.searchsorted(whole.cell, [low, high])
-        if first == last:
+        strip = whole[output_pixels(whole, low, high)]
+        if not len(strip):
             continue
         top, bottom = _widened(low, high, plan.reach, plan.source[0])
-        area = (last - first) * plan.size[1]
+        area = len(strip) * len(cols)
         report = _shares(progress, 0.8 * area, len(sources) * (len(plan.cols) - 1))
-        fields = [_strip_fields(model, source, plan, top, bottom, ensemble, report) for source in sources]
-        for start, stop in _bands(whole.cell[first:last], count):
-            rows = whole[first + start : first + stop]
+        fields = [
+            encode_cells(model, source, plan.source, (top, bottom), cuts, ensemble, report)
+            for source in sources
+        ]
+        for start, stop in _bands(strip.cell, count):
+            rows = strip[start:stop]
             inside = Axis(rows.cell - top, rows.offset, rows.step)
-            yield rows, cols, [_rendered(turns, filters, inside, cols) for turns in fields]
-            progress(round(area * stop / (last - first) * 0.2) - round(area * start / (last - first) * 0.2))
+            yield rows, cols, [_rendered(turns, filters, inside, across) for turns in fields]
+            progress(round(area * stop / len(strip) * 0.2) - round(area * start / len(strip) * 0.2))
         del fields  # before the next strip takes as much
+
+
+def output_pixels(axis: Axis, low: int, high: int) -> slice:
+    """The output pixels of an axis whose centres lie in the cells [low, high)."""
+    first, last = np.searchsorted(axis.cell, [low, high])
+    return slice(int(first), int(last))
 
 
 def _shares(progress: Callable[[int], object], total: float, parts: int) -> Callable[[], None]:
@@ -207,48 +238,50 @@ def _bands(cells: NDArray[np.int64], count: int) -> Iterator[tuple[int, int]]:
         start = stop
 
 
-def _strip_fields(
+def encode_cells(
     model: Model,
     source: Source,
-    plan: Plan,
-    top: int,
-    bottom: int,
-    ensemble: bool,
-    report: Callable[[], None],
+    shape: tuple[int, int],
+    rows: Sequence[int],
+    cols: Sequence[int],
+    ensemble: bool = False,
+    report: Callable[[], None] = lambda: None,
 ) -> list[HeatField]:
-    """The fields of the cells [top, bottom) across the whole image: one, or one for each rotation."""
-    H, W = plan.source
-    above, below = plan.with_halo(top, bottom, H)
-    strips: list[HeatField] = []
-    for left, right in pairwise(plan.cols):
-        before, behind = plan.with_halo(left, right, W)
-        image = source(above, before, below, behind)
-        turns = model.encode_rotations(image) if ensemble else iter([model.encode(image)])
-        for turn, encoded in enumerate(turns):
-            tile = encoded.crop(slice(top - above, bottom - above), slice(left - before, right - before))
-            if left == 0:
-                strips.append(_room_for(tile, W))
-            if right - left < W:
-                strips[turn].pixels[:, left:right] = tile.pixels
-                strips[turn].features[:, left:right] = tile.features
-            del encoded, tile  # or the next tile is encoded beside this one
-        report()
-    return strips
+    """The fields of the cells rows[0] to rows[-1], cols[0] to cols[-1] of an image of `shape`: one, or one
+    for each rotation.
+
+    `rows` and `cols` say where to cut them into tiles. Each is encoded with its halo, and reported when done.
+    """
+    halo, alignment = model.info.halo, model.info.alignment
+    parts: list[HeatField] = []
+    for top, bottom in pairwise(rows):
+        above, below = with_halo(top, bottom, shape[0], halo, alignment)
+        for left, right in pairwise(cols):
+            before, behind = with_halo(left, right, shape[1], halo, alignment)
+            image = source(above, before, below, behind)
+            turns = model.encode_rotations(image) if ensemble else iter([model.encode(image)])
+            for turn, encoded in enumerate(turns):
+                tile = encoded.crop(slice(top - above, bottom - above), slice(left - before, right - before))
+                if turn == len(parts):
+                    parts.append(_room_for(tile, (rows[-1] - rows[0], cols[-1] - cols[0])))
+                if tile.shape != parts[turn].shape:
+                    place = slice(top - rows[0], bottom - rows[0]), slice(left - cols[0], right - cols[0])
+                    parts[turn].pixels[place] = tile.pixels
+                    parts[turn].features[place] = tile.features
+                del encoded, tile  # or the next tile is encoded beside this one
+            report()
+    return parts
 
 
-def _room_for(tile: HeatField, width: int) -> HeatField:
-    """A field as wide as the image, of which the tile is the first part and the rest is to be filled in."""
-    rows, cols = tile.shape
-    if cols == width:
+def _room_for(tile: HeatField, shape: tuple[int, int]) -> HeatField:
+    """A field of this many cells, of which the tile is the first part and the rest is to be filled in."""
+    if tile.shape == shape:
         return tile
     empty = tile.namespace.empty
-    return HeatField(
-        empty((rows, width, 3), dtype=tile.pixels.dtype, device=tile.device),
-        empty((rows, width, tile.features.shape[2]), dtype=tile.features.dtype, device=tile.device),
-        tile.head_weight,
-        tile.head_bias,
-        tile.components,
-        tile.kappa,
+    return HeatField.of(
+        tile.head,
+        empty((*shape, 3), dtype=tile.pixels.dtype, device=tile.device),
+        empty((*shape, tile.features.shape[2]), dtype=tile.features.dtype, device=tile.device),
     )
 
 
