@@ -7,9 +7,11 @@ not depend on each other: a thread for each core, with products of one thread ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
+from threading import Lock, local
 from typing import Any, TypeVar
 
 import array_api_compat
@@ -30,15 +32,60 @@ def each(array: Any, work: Callable[[Item], Result], blocks: Sequence[Item]) -> 
 
 def on_all_cores(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     """[work(item) for item in items], several at once where the matrix library's threads can be held back."""
-    controller = _blas()
-    if controller is None:
-        return [work(item) for item in items]
-    threads = min(MOST_THREADS, max((library["num_threads"] for library in controller.info()), default=1))
-    with controller.limit(limits=1):
-        if min(threads, len(items)) < 2:
+    with _products.one_thread_each() as cores:
+        threads = min(MOST_THREADS, cores, len(items))
+        if threads < 2 or getattr(_here, "alone", False):
             return [work(item) for item in items]
-        with ThreadPoolExecutor(min(threads, len(items))) as pool:
+        with ThreadPoolExecutor(threads) as pool:
             return list(pool.map(work, items))
+
+
+_here = local()
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Within it this thread works alone: for whoever keeps the cores busy already, as a Dask worker does.
+
+    >>> with one_core():
+    ...     on_all_cores(abs, [-1, 2])
+    [1, 2]
+    """
+    before, _here.alone = getattr(_here, "alone", False), True
+    try:
+        yield
+    finally:
+        _here.alone = before
+
+
+class _Products:
+    """The threads of NumPy's matrix products. Several threads may hold them back at the same time: what the
+    first of them found is what the last one leaves."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._holders, self._cores = 0, 1
+        self._limit: Any = None
+
+    @contextmanager
+    def one_thread_each(self) -> Iterator[int]:
+        """Products take one thread each until the end of it. Gives how many they took before: 1 if nothing
+        is installed to hold them back with."""
+        with self._lock:
+            if self._holders == 0 and (blas := _blas()) is not None:
+                self._cores = max((library["num_threads"] for library in blas.info()), default=1)
+                self._limit = blas.limit(limits=1)
+            self._holders += 1
+        try:
+            yield self._cores
+        finally:
+            with self._lock:
+                self._holders -= 1
+                if self._holders == 0 and self._limit is not None:
+                    self._limit.restore_original_limits()
+
+
+_products = _Products()
 
 
 @cache
