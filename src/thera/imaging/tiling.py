@@ -98,7 +98,7 @@ def make_plan(
         rows, cols = _cuts(down, strips, info.alignment), _cuts(along, columns, info.alignment)
         # With its halo a tile is at most this long, and all of them together at most that.
         around = 2 * (info.halo + reach)
-        beside = 2 * info.halo if W == source[1] else around  # a part of the image looks beyond its sides too
+        beside = 2 * info.halo if source[1] == W else around  # a part of the image looks beyond its sides too
         height, width = rows[1] - rows[0], cols[1] - cols[0]
         tall = min(source[0], height + around + info.alignment)
         wide = min(source[1], width + beside + info.alignment)
