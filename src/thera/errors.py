@@ -27,3 +27,11 @@ class ImageFileError(TheraError):
 
 class MissingDependency(TheraError, ImportError):
     """An optional part is needed; the message names the extra that brings it."""
+
+
+class UnknownImage(TheraError):
+    """An identifier under which a server has no image."""
+
+
+class ServerBusy(TheraError):
+    """A server has as much to do as it takes on at once."""
