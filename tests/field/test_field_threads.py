@@ -1,7 +1,7 @@
 """Work on all cores holds the matrix library back for as long as it runs, and no longer."""
 
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier, get_ident
+from threading import Barrier, Thread, get_ident
 
 import pytest
 from threadpoolctl import ThreadpoolController, threadpool_limits
@@ -14,12 +14,21 @@ def product_threads() -> set[int]:
     return {library["num_threads"] for library in blas.info()}
 
 
+def set_product_threads(count: int) -> None:
+    """Sets it from a thread that is gone then: the one that set it last may keep others from doing so."""
+    setter = Thread(target=threadpool_limits, args=(count, "blas"))
+    setter.start()
+    setter.join()
+
+
 @pytest.fixture
 def two_threads():
-    with threadpool_limits(2, user_api="blas"):
-        if product_threads() != {2}:
-            pytest.skip("this NumPy has no matrix library whose threads can be set")
-        yield
+    before = product_threads()
+    set_product_threads(2)
+    if product_threads() != {2}:
+        pytest.skip("this NumPy has no matrix library whose threads can be set")
+    yield
+    set_product_threads(max(before))
 
 
 def test_several_callers_at_once_leave_the_products_as_they_found_them(two_threads):

@@ -75,14 +75,22 @@ class _Products:
             if self._holders == 0 and (blas := _blas()) is not None:
                 self._cores = max((library["num_threads"] for library in blas.info()), default=1)
                 self._limit = blas.limit(limits=1)
+                self._share(blas)
             self._holders += 1
         try:
             yield self._cores
         finally:
             with self._lock:
                 self._holders -= 1
-                if self._holders == 0 and self._limit is not None:
+                if self._holders == 0 and (blas := _blas()) is not None:
                     self._limit.restore_original_limits()
+                    self._share(blas)
+
+    def _share(self, blas: Any) -> None:
+        """Lets any thread set the number next: threadpoolctl from 3.7 on keeps that to the one that has."""
+        for library in blas.lib_controllers:
+            if hasattr(library, "clear_controlling_thread"):
+                library.clear_controlling_thread()
 
 
 _products = _Products()
