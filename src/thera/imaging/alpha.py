@@ -1,5 +1,7 @@
 """Transparency: colours where nothing shows, and an alpha that stays empty or full where it was."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,7 +22,7 @@ def fill_hidden(samples: NDArray) -> NDArray:
     if visible.all() or not visible.any():
         return samples
     filled = samples.copy()
-    coarse = _filled(*_halved(samples[..., :-1], visible))
+    coarse = continued(*_halved(samples[..., :-1], visible[..., None]))
     for top in range(0, len(samples), _ROWS):
         rows = slice(top, min(top + _ROWS, len(samples)))
         values = _doubled(coarse, samples.shape[:2], rows)
@@ -31,25 +33,38 @@ def fill_hidden(samples: NDArray) -> NDArray:
     return filled
 
 
+def continued(
+    values: NDArray[np.float32], known: NDArray[np.bool_], levels: int | None = None, default: float = 0.5
+) -> NDArray[np.float32]:
+    """H×W×C values, continued where they are not `known` (H×W×1 or H×W×C) from where they are.
+
+    Each unknown value is the mean of the known ones in the smallest block around it that has any, blended
+    with its neighbours'. Blocks are as large as 2 to the power of `levels`, beyond which there is only
+    `default`, or as large as it takes.
+
+    >>> continued(np.float32([[[3], [np.nan], [np.nan]]]), np.array([[[True], [False], [False]]]))[0, :, 0]
+    array([3., 3., 3.], dtype=float32)
+    """
+    if known.all():
+        return values
+    if levels == 0 or not known.any():
+        return np.where(known, values, np.float32(default))
+    coarse = continued(*_halved(values, known), None if levels is None else levels - 1, default)
+    return np.where(known, values, _doubled(coarse, known.shape[:2], slice(0, len(known))))
+
+
 def _halved(values: NDArray, known: NDArray[np.bool_]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Means of the known values of each 2×2 block, and which blocks have any."""
     H, W = -(-values.shape[0] // 2), -(-values.shape[1] // 2)
     total = np.zeros((H, W, values.shape[2]), np.float32)
-    count = np.zeros((H, W, 1), np.float32)
+    count = np.zeros((H, W, known.shape[2]), np.float32)
     for i in (0, 1):
         for j in (0, 1):
-            part, there = values[i::2, j::2], known[i::2, j::2, None]
+            part, there = values[i::2, j::2], known[i::2, j::2]
             h, w = part.shape[:2]
             total[:h, :w] += np.where(there, part, 0)
             count[:h, :w] += there
-    return np.divide(total, count, out=total, where=count > 0), count[..., 0] > 0
-
-
-def _filled(values: NDArray[np.float32], known: NDArray[np.bool_]) -> NDArray[np.float32]:
-    if known.all():
-        return values
-    coarse = _filled(*_halved(values, known))
-    return np.where(known[..., None], values, _doubled(coarse, known.shape, slice(0, len(known))))
+    return np.divide(total, count, out=total, where=count > 0), count > 0
 
 
 def _doubled(coarse: NDArray[np.float32], shape: tuple[int, int], rows: slice) -> NDArray[np.float32]:
@@ -75,8 +90,8 @@ class AlphaLimits:
     true one, however sharp, lies within that range too.
     """
 
-    def __init__(self, alpha: NDArray, size: tuple[int, int]) -> None:
-        steps = [n / N for n, N in zip(alpha.shape, size, strict=True)]
+    def __init__(self, alpha: NDArray, steps: Sequence[float]) -> None:
+        """`steps`: input pixels per output pixel, down and across."""
         self.low = self.high = alpha
         if max(steps) > 1:  # an output pixel covers several of the input, and may look one farther
             reach = tuple(round(step / 2) for step in steps)

@@ -79,7 +79,7 @@ class Range:
 
     def normalise(self, samples: NDArray) -> NDArray[np.float32]:
         """Samples as float32, `low` at 0 and `high` at 1."""
-        if samples.dtype.itemsize <= 2 and samples.dtype.kind == "u":
+        if samples.dtype.itemsize <= 2 and samples.dtype.kind == "u" and self.low == 0:
             return np.multiply(samples, np.float32(1 / self.high), dtype=np.float32)
         return ((samples.astype(np.float64) - self.low) / (self.high - self.low)).astype(np.float32)
 

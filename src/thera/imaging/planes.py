@@ -66,7 +66,8 @@ def planes_of(picture: Picture, size: tuple[int, int]) -> list[Plane]:
         planes.append(Plane(samples, slice(3, 4), span, inks=True))
     if picture.alpha and not constant_alpha(picture):
         last = slice(colours, colours + 1)
-        limits = AlphaLimits(samples[..., -1], size) if picture.covers else None
+        steps = [n / N for n, N in zip(picture.layout.size, size, strict=True)]
+        limits = AlphaLimits(samples[..., -1], steps) if picture.covers else None
         planes.append(Plane(samples, last, Range.of(samples[..., last]), limits=limits))
     return planes
 
