@@ -1,0 +1,133 @@
+// Where the picture lies on the screen. As in the Python library, positions are (row, column): of the picture
+// in its own pixels from its top left corner, of the screen in pixels from the top left corner of the view.
+
+export const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
+
+export function multiply(a, b) {
+  return a.map((row) => b[0].map((_, j) => row.reduce((sum, value, k) => sum + value * b[k][j], 0)));
+}
+
+export function inverse(m) {
+  const [[a, b, c], [d, e, f], [g, h, i]] = m;
+  const cofactors = [
+    [e * i - f * h, c * h - b * i, b * f - c * e],
+    [f * g - d * i, a * i - c * g, c * d - a * f],
+    [d * h - e * g, b * g - a * h, a * e - b * d],
+  ];
+  const determinant = a * cofactors[0][0] + b * cofactors[1][0] + c * cofactors[2][0];
+  return cofactors.map((row) => row.map((value) => value / determinant));
+}
+
+/** A point through a homography; null where it lies on the horizon or beyond. */
+export function project(m, [row, col]) {
+  const [r, c, depth] = m.map((line) => line[0] * row + line[1] * col + line[2]);
+  return depth > 0 ? [r / depth, c / depth] : null;
+}
+
+export const translation = (row, col) => [[1, 0, row], [0, 1, col], [0, 0, 1]];
+export const scaling = (factor) => [[factor, 0, 0], [0, factor, 0], [0, 0, 1]];
+
+/** How an output pixel at `point` lies in the input: the sizes f₁ ≥ f₂ of its ellipse JJᵀ, in input pixels. */
+export function footprint(mapping, point) {
+  const at = project(mapping, point);
+  if (!at) return null;
+  const depth = mapping[2][0] * point[0] + mapping[2][1] * point[1] + mapping[2][2];
+  const J = [0, 1].map((i) => [0, 1].map((j) => (mapping[i][j] - at[i] * mapping[2][j]) / depth));
+  const [p, q, r] = [J[0][0] ** 2 + J[0][1] ** 2, J[0][0] * J[1][0] + J[0][1] * J[1][1], J[1][0] ** 2 + J[1][1] ** 2];
+  const radius = Math.hypot((p - r) / 2, q);
+  return [Math.sqrt((p + r) / 2 + radius), Math.sqrt(Math.max((p + r) / 2 - radius, 0))];
+}
+
+const MOST_TILT = 65; // degrees; beyond it a picture is a line
+
+/** The view of a picture: what lies in the middle, how large, how turned, how tilted away. */
+export class Camera {
+  constructor() {
+    this.picture = [1, 1]; // rows, columns
+    this.size = [1, 1]; // of the view, in screen pixels
+    this.centre = [0.5, 0.5]; // what lies in the middle of the view
+    this.zoom = 1; // screen pixels to a pixel of the picture
+    this.angle = 0; // degrees, clockwise
+    this.tilt = 0; // degrees, the top away
+  }
+
+  /** The zoom at which the whole picture can be seen. */
+  get fitting() {
+    return 0.92 * Math.min(this.size[0] / this.picture[0], this.size[1] / this.picture[1]);
+  }
+
+  fit() {
+    this.centre = this.picture.map((n) => n / 2);
+    this.zoom = this.fitting;
+    this.angle = this.tilt = 0;
+  }
+
+  /** Picture to screen. */
+  get projection() {
+    const [angle, tilt] = [this.angle, this.tilt].map((degrees) => (degrees * Math.PI) / 180);
+    const [cos, sin] = [this.zoom * Math.cos(angle), this.zoom * Math.sin(angle)];
+    const turn = [[cos, sin, 0], [-sin, cos, 0], [0, 0, 1]];
+    const distance = 1.5 * Math.max(...this.size); // of the eye
+    const plane = [[Math.cos(tilt), 0, 0], [0, 1, 0], [-Math.sin(tilt) / distance, 0, 1]];
+    const middle = translation(this.size[0] / 2, this.size[1] / 2);
+    const centred = multiply(turn, translation(-this.centre[0], -this.centre[1]));
+    return multiply(middle, multiply(plane, centred));
+  }
+
+  /** Screen, of `ratio` pixels to one of the view's, to picture: what HeatField.warp takes. */
+  mapping(ratio = 1) {
+    const found = inverse(multiply(scaling(ratio), this.projection));
+    // What can be seen lies on the side of the horizon that the middle is on.
+    const depth = found[2][0] * (ratio * this.size[0]) / 2 + found[2][1] * (ratio * this.size[1]) / 2 + found[2][2];
+    return found.map((row) => row.map((value) => value / depth));
+  }
+
+  /** Where on the picture a point of the screen is, or null. */
+  at(point) {
+    return project(this.mapping(), point);
+  }
+
+  /** Changes the view so that what was under `from` comes to lie under `to`. */
+  hold(from, to, change = () => {}) {
+    const held = this.at(from);
+    change();
+    const now = this.at(to);
+    if (held && now) this.centre = this.centre.map((value, i) => value + held[i] - now[i]);
+    this.restrain();
+  }
+
+  zoomBy(factor, at = this.size.map((n) => n / 2)) {
+    this.hold(at, at, () => {
+      this.zoom = clamp(this.zoom * factor, Math.min(this.fitting, 1) / 4, 512);
+    });
+  }
+
+  panBy(rows, cols) {
+    const middle = this.size.map((n) => n / 2);
+    this.hold(middle, [middle[0] + rows, middle[1] + cols]);
+  }
+
+  turnBy(degrees, at = this.size.map((n) => n / 2)) {
+    this.hold(at, at, () => {
+      this.angle = ((this.angle + degrees + 540) % 360) - 180;
+    });
+  }
+
+  tiltBy(degrees) {
+    this.tilt = clamp(this.tilt + degrees, -MOST_TILT, MOST_TILT);
+  }
+
+  /** Keeps some of the picture in the middle. */
+  restrain() {
+    this.centre = this.centre.map((value, i) => clamp(value, 0, this.picture[i]));
+  }
+
+  /** The rows and columns of the picture that can be seen: [top, left, bottom, right]. */
+  get visible() {
+    const [rows, cols] = this.size;
+    const corners = [[0, 0], [0, cols], [rows, 0], [rows, cols]].map((corner) => this.at(corner));
+    if (corners.includes(null)) return [0, 0, ...this.picture];
+    const range = (i) => corners.map((corner) => clamp(corner[i], 0, this.picture[i]));
+    return [Math.min(...range(0)), Math.min(...range(1)), Math.max(...range(0)), Math.max(...range(1))];
+  }
+}

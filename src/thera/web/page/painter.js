@@ -1,0 +1,235 @@
+// WebGL2: the field and the pixels as textures, and what is drawn of them.
+
+import { footprint, multiply, project, translation } from "./geometry.js";
+import { MOST_COMPONENTS, SHEET, VERTEX, VIEW } from "./shaders.js";
+
+export const FILTERS = ["gaussian", "box", "butterworth", "ideal", "none"];
+export const SHOWN = ["picture", "gradient", "laplacian"];
+export const OTHERS = ["nearest", "bicubic"];
+/** What derivatives are multiplied by to be seen: per pixel of the picture, and per pixel squared about grey. */
+export const GAINS = [1.5, 0.05];
+
+const BAND = 1 << 19; // samples of a sheet that are computed in one go
+
+export class Painter {
+  /** Throws where the browser has no WebGL2, or cannot draw to half floats. */
+  constructor(canvas) {
+    const gl = canvas.getContext("webgl2", { antialias: false, alpha: true, powerPreference: "high-performance" });
+    if (!gl) throw new Error("This browser has no WebGL2.");
+    if (!gl.getExtension("EXT_color_buffer_float") && !gl.getExtension("EXT_color_buffer_half_float")) {
+      throw new Error("This browser's WebGL2 cannot draw to half floats.");
+    }
+    this.canvas = canvas;
+    this.gl = gl;
+    this.view = program(gl, VIEW);
+    this.sheet = program(gl, SHEET);
+    gl.bindVertexArray(gl.createVertexArray());
+    gl.pixelStorei(gl.UNPACK_ALIGNMENT, 2);
+    this.field = null;
+    this.pixels = null;
+    this.sheets = new Map(); // samples to a cell -> texture
+    this.sheetFilter = "";
+  }
+
+  /** The most cells along a side that a field may have here. */
+  get largest() {
+    return this.gl.getParameter(this.gl.MAX_TEXTURE_SIZE);
+  }
+
+  /** A parsed field, whose first cell is `window` = (row, column) of the picture; null forgets it. */
+  setField(field, window = [0, 0]) {
+    const { gl } = this;
+    this.forgetSheets();
+    if (this.field) gl.deleteTexture(this.field.texture);
+    this.field = null;
+    if (!field) return;
+    const { width, height, layers, components } = field;
+    const count = components[0].length;
+    if (count > MOST_COMPONENTS) throw new Error(`A page sums ${MOST_COMPONENTS} waves at most, not ${count}.`);
+    if (Math.max(width, height) > this.largest) {
+      throw new Error(`This GPU holds ${this.largest} pixels a side at most, not ${width}×${height}.`);
+    }
+    const texture = nearest(gl, gl.TEXTURE_2D_ARRAY);
+    gl.texStorage3D(gl.TEXTURE_2D_ARRAY, 1, gl.RGBA16F, width, height, count + 1);
+    const layer = width * height * 4;
+    for (let k = 0; k <= count; k++) {
+      const part = layers.subarray(k * layer, (k + 1) * layer);
+      gl.texSubImage3D(gl.TEXTURE_2D_ARRAY, 0, 0, 0, k, width, height, 1, gl.RGBA, gl.HALF_FLOAT, part);
+    }
+    if (gl.getError() === gl.OUT_OF_MEMORY) throw new Error("The GPU has too little memory for this picture.");
+    const bank = components[0].flatMap((w1, k) => [w1, components[1][k]]);
+    const finest = Math.max(1, Math.min(3, Math.floor(this.largest / Math.max(width, height))));
+    this.field = { texture, window, size: [height, width], bank, count, kappa: field.kappa, finest };
+  }
+
+  /** The pixels as other programs enlarge them: an ImageBitmap, or a canvas. */
+  setPixels(image) {
+    const { gl } = this;
+    if (this.pixels) gl.deleteTexture(this.pixels);
+    this.pixels = nearest(gl, gl.TEXTURE_2D);
+    gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA8, gl.RGBA, gl.UNSIGNED_BYTE, image);
+  }
+
+  forgetSheets() {
+    this.sheets.forEach((texture) => this.gl.deleteTexture(texture));
+    this.sheets.clear();
+  }
+
+  /**
+   * Draws on the canvas, which has rows × columns pixels.
+   * mapping: those to the picture's, 3×3; picture: its [rows, columns]; look: { filter, sharpness, shown,
+   * other, curtain (a column), preview (whether pixels fill in for a field that is not there) }.
+   */
+  paint(mapping, [rows, cols], picture, look) {
+    const { gl, field } = this;
+    if (field) this.prepareSheets(mapping, [rows, cols], look);
+    gl.viewport(0, 0, cols, rows);
+    const u = this.use(this.view, look);
+    const middle = [rows / 2, cols / 2];
+    const origin = (project(mapping, middle) ?? [0, 0]).map(Math.floor);
+    const near = multiply(translation(-origin[0], -origin[1]), multiply(mapping, translation(...middle)));
+    gl.uniformMatrix3fv(u.mapping, true, near.flat());
+    gl.uniform2f(u.middle, ...middle);
+    gl.uniform2i(u.origin, ...origin);
+    gl.uniform2i(u.picture, ...picture);
+    gl.uniform2i(u.window, ...(field?.window ?? [0, 0]));
+    gl.uniform1i(u.ready, Number(Boolean(field)));
+    gl.uniform1i(u.preview, Number(look.preview && Boolean(this.pixels)));
+    gl.uniform1i(u.finest, field?.finest ?? 1);
+    gl.uniform1f(u.curtain, this.pixels ? look.curtain ?? 0 : 0);
+    gl.uniform1i(u.other, Math.max(0, OTHERS.indexOf(look.other)));
+    gl.uniform1fv(u.gains, GAINS);
+    ["pixels", "sheet1", "sheet2", "sheet3"].forEach((name, i) => {
+      gl.activeTexture(gl.TEXTURE1 + i);
+      gl.bindTexture(gl.TEXTURE_2D, i === 0 ? this.pixels : this.sheets.get(i) ?? null);
+      gl.uniform1i(u[name], 1 + i);
+    });
+    gl.drawArrays(gl.TRIANGLES, 0, 3);
+  }
+
+  /** What `paint` would draw, as RGBA bytes from the top left. */
+  capture(mapping, [rows, cols], picture, look) {
+    const { gl } = this;
+    const target = nearest(gl, gl.TEXTURE_2D);
+    gl.texStorage2D(gl.TEXTURE_2D, 1, gl.RGBA8, cols, rows);
+    const found = new Uint8Array(4 * rows * cols);
+    this.into(target, () => {
+      this.paint(mapping, [rows, cols], picture, look);
+      gl.readPixels(0, 0, cols, rows, gl.RGBA, gl.UNSIGNED_BYTE, found);
+    });
+    gl.deleteTexture(target);
+    const upright = new Uint8Array(found.length);
+    for (let row = 0; row < rows; row++) {
+      upright.set(found.subarray(4 * cols * (rows - 1 - row), 4 * cols * (rows - row)), 4 * cols * row);
+    }
+    return upright;
+  }
+
+  /** Resolves when all that was asked of the GPU has been drawn. */
+  async finished() {
+    const { gl } = this;
+    const fence = gl.fenceSync(gl.SYNC_GPU_COMMANDS_COMPLETE, 0);
+    gl.flush();
+    for (;;) {
+      const state = gl.clientWaitSync(fence, 0, 0);
+      if (state !== gl.TIMEOUT_EXPIRED) break;
+      await new Promise((resolve) => setTimeout(resolve, 2));
+    }
+    gl.deleteSync(fence);
+  }
+
+  // Where a pixel of the screen is larger than a cell, it is a mean over a sheet: the field on a finer grid.
+  prepareSheets(mapping, [rows, cols], { filter = "gaussian", sharpness = 1 }) {
+    if (filter === "none") return;
+    const points = [0, 0.25, 0.5, 0.75, 1].flatMap((v) => [0, 0.25, 0.5, 0.75, 1].map((h) => [v * rows, h * cols]));
+    const scales = filter === "gaussian" || filter === "box"; // their width is in their footprint
+    const width = scales ? 1 / sharpness : 1;
+    const found = points.map((point) => footprint(mapping, point)).filter(Boolean);
+    const short = found.map(([long, size]) => width * Math.max(size, long / 16));
+    if (!(Math.max(...short) > 1)) return;
+    const key = scales ? filter : `${filter} ${sharpness}`;
+    if (key !== this.sheetFilter) this.forgetSheets();
+    this.sheetFilter = key;
+    const samples = (size) => Math.min(this.field.finest, Math.max(1, Math.ceil(3 / size)));
+    for (let m = samples(Math.max(...short)); m <= samples(Math.max(1, Math.min(...short))); m++) {
+      if (!this.sheets.has(m)) this.sheets.set(m, this.makeSheet(m, { filter, sharpness }));
+    }
+  }
+
+  makeSheet(samples, look) {
+    const { gl } = this;
+    const [rows, cols] = this.field.size.map((n) => n * samples);
+    const texture = nearest(gl, gl.TEXTURE_2D);
+    gl.texStorage2D(gl.TEXTURE_2D, 1, gl.RGBA16F, cols, rows);
+    this.into(texture, () => {
+      const u = this.use(this.sheet, { ...look, shown: "picture" });
+      gl.uniform1i(u.samples, samples);
+      gl.viewport(0, 0, cols, rows);
+      gl.enable(gl.SCISSOR_TEST);
+      const height = Math.max(1, Math.floor(BAND / cols));
+      for (let row = 0; row < rows; row += height) {
+        gl.scissor(0, row, cols, height);
+        gl.drawArrays(gl.TRIANGLES, 0, 3);
+      }
+      gl.disable(gl.SCISSOR_TEST);
+    });
+    return texture;
+  }
+
+  into(texture, draw) {
+    const { gl } = this;
+    const before = gl.getParameter(gl.FRAMEBUFFER_BINDING);
+    const buffer = gl.createFramebuffer();
+    gl.bindFramebuffer(gl.FRAMEBUFFER, buffer);
+    gl.framebufferTexture2D(gl.FRAMEBUFFER, gl.COLOR_ATTACHMENT0, gl.TEXTURE_2D, texture, 0);
+    draw();
+    gl.bindFramebuffer(gl.FRAMEBUFFER, before);
+    gl.deleteFramebuffer(buffer);
+  }
+
+  // A program, with what it shares with the others set.
+  use({ handle, uniforms: u }, { filter = "gaussian", sharpness = 1, shown = "picture" }) {
+    const { gl, field } = this;
+    gl.useProgram(handle);
+    gl.uniform1i(u.shape, Math.max(0, FILTERS.indexOf(filter)));
+    gl.uniform1f(u.sharpness, sharpness);
+    gl.uniform1i(u.shown, Math.max(0, SHOWN.indexOf(shown)));
+    gl.uniform1i(u.field, 0);
+    gl.activeTexture(gl.TEXTURE0);
+    gl.bindTexture(gl.TEXTURE_2D_ARRAY, field?.texture ?? null);
+    if (field) {
+      gl.uniform2i(u.cells, ...field.size);
+      gl.uniform1i(u.components, field.count);
+      gl.uniform2fv(u.bank, field.bank);
+      gl.uniform1f(u.kappa, field.kappa);
+    }
+    return u;
+  }
+}
+
+function nearest(gl, target) {
+  const texture = gl.createTexture();
+  gl.bindTexture(target, texture);
+  for (const name of [gl.TEXTURE_MIN_FILTER, gl.TEXTURE_MAG_FILTER]) gl.texParameteri(target, name, gl.NEAREST);
+  for (const name of [gl.TEXTURE_WRAP_S, gl.TEXTURE_WRAP_T]) gl.texParameteri(target, name, gl.CLAMP_TO_EDGE);
+  return texture;
+}
+
+function program(gl, fragment) {
+  const handle = gl.createProgram();
+  for (const [kind, source] of [[gl.VERTEX_SHADER, VERTEX], [gl.FRAGMENT_SHADER, fragment]]) {
+    const shader = gl.createShader(kind);
+    gl.shaderSource(shader, source);
+    gl.compileShader(shader);
+    gl.attachShader(handle, shader);
+    if (!gl.getShaderParameter(shader, gl.COMPILE_STATUS)) throw new Error(gl.getShaderInfoLog(shader));
+  }
+  gl.linkProgram(handle);
+  if (!gl.getProgramParameter(handle, gl.LINK_STATUS)) throw new Error(gl.getProgramInfoLog(handle));
+  const uniforms = {};
+  for (let i = 0; i < gl.getProgramParameter(handle, gl.ACTIVE_UNIFORMS); i++) {
+    const name = gl.getActiveUniform(handle, i).name.replace("[0]", "");
+    uniforms[name] = gl.getUniformLocation(handle, name);
+  }
+  return { handle, uniforms };
+}

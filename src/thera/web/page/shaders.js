@@ -1,0 +1,303 @@
+// The field, evaluated at every pixel of the screen. The names and the rules are those of thera/field:
+// `across` there says how footprints larger than a cell are read, `psf` what the filters are.
+
+export const MOST_COMPONENTS = 64;
+
+export const VERTEX = /* glsl */ `#version 300 es
+void main() {  // one triangle over everything
+  gl_Position = vec4(gl_VertexID == 1 ? 3. : -1., gl_VertexID == 2 ? 3. : -1., 0., 1.);
+}`;
+
+// Φ(x) = I + Σₖ aₖ · g(Jᵀwₖ) · sin(wₖ·x + φₖ) within one cell, and its derivatives.
+const FIELD = /* glsl */ `#version 300 es
+precision highp float;
+precision highp int;
+precision highp sampler2DArray;
+
+uniform sampler2DArray field;  // layer 0: I; layer k: amplitudes and phase of component k
+uniform ivec2 cells;  // rows, columns
+uniform int components;
+uniform vec2 bank[${MOST_COMPONENTS}];  // w: down the rows, along the columns
+uniform float kappa;
+uniform int shape;  // the filter: 0 Gaussian, 1 box, 2 Butterworth, 3 ideal, 4 none
+uniform float sharpness;
+uniform int shown;  // 0 the picture, 1 its gradient, 2 its Laplacian
+
+out vec4 colour;
+
+const float PI = 3.14159265358979;
+
+float sinc(float z) {
+  return abs(z) < 1e-4 ? 1. : sin(z) / z;
+}
+
+// The filter's factor of the frequency nu, in radians per output pixel.
+float transfer(vec2 nu, float sharp) {
+  float square = dot(nu, nu);
+  switch (shape) {
+    case 0: return exp(-kappa * square / (sharp * sharp));
+    case 1: return sinc(nu.x / (2. * sharp)) * sinc(nu.y / (2. * sharp));
+    case 2: square /= PI * PI * sharp * sharp; return inversesqrt(1. + square * square);
+    case 3: return square <= PI * PI * sharp * sharp ? 1. : 0.;
+  }
+  return 1.;
+}
+
+// What is read at a place: the field, or its derivatives by row and by column.
+struct Reading {
+  vec3 value;  // Φ, or ∇²Φ
+  vec3 down;
+  vec3 along;
+};
+
+// x: (row, column) from the cell's centre; J: an output pixel's steps down and along, in input pixels.
+Reading local(ivec2 cell, vec2 x, mat2 J, float sharp) {
+  Reading sum = Reading(vec3(0.), vec3(0.), vec3(0.));
+  for (int k = 0; k < components; k++) {
+    vec4 wave = texelFetch(field, ivec3(cell.yx, k + 1), 0);
+    vec2 w = bank[k];
+    float angle = dot(w, x) + wave.a;
+    vec3 damped = wave.rgb * transfer(w * J, sharp);
+    if (shown == 0) {
+      sum.value += damped * sin(angle);
+    } else if (shown == 1) {
+      vec3 slope = damped * cos(angle);
+      sum.down += slope * w.x;
+      sum.along += slope * w.y;
+    } else {
+      sum.value -= damped * (dot(w, w) * sin(angle));
+    }
+  }
+  if (shown == 0) sum.value += texelFetch(field, ivec3(cell.yx, 0), 0).rgb;
+  return sum;
+}
+`;
+
+// The field on a grid of \`samples\` to a cell along each side, through a filter of that size.
+export const SHEET = /* glsl */ `${FIELD}
+uniform int samples;
+
+void main() {
+  ivec2 i = ivec2(gl_FragCoord.yx);
+  ivec2 cell = i / samples;
+  vec2 x = (vec2(i - cell * samples) + .5) / float(samples) - .5;
+  colour = vec4(local(cell, x, mat2(1. / float(samples)), shape < 2 ? 1. : sharpness).value, 1.);
+}`;
+
+export const VIEW = /* glsl */ `${FIELD}
+uniform mat3 mapping;  // output pixels about the middle to input positions about the origin
+uniform vec2 middle;  // of the output, in pixels
+uniform ivec2 origin;  // a cell near what is shown, so that small numbers are left
+uniform ivec2 window;  // the first cell that the field knows
+uniform ivec2 picture;  // rows, columns of the whole picture
+uniform bool ready;  // whether there is a field
+uniform bool preview;  // whether the pixels are shown where there is none
+uniform int finest;  // the most samples to a cell that there is a sheet of
+uniform float curtain;  // columns left of it show the pixels, enlarged
+uniform int other;  // what they show: 0 nearest, 1 bicubic
+uniform sampler2D pixels;
+uniform sampler2D sheet1, sheet2, sheet3;  // as SHEET makes them
+uniform float gains[2];  // of the gradient and of the Laplacian, for the eye
+
+// The paper's κ, for what is larger than an input pixel.
+const float NYQUIST_KAPPA = 0.0702303;
+const float LARGEST_RATIO = 16.;
+
+float variance(float size) {
+  float own = min(size, 1.), more = max(size, 1.);
+  return 2. * kappa * own * own + 2. * NYQUIST_KAPPA * (more * more - 1.);
+}
+
+// A centre on a border belongs to the cell after it, as it does where integers decide.
+const float ROUNDING = 3e-5;
+
+Reading near(vec2 at, mat2 J) {
+  ivec2 cell = clamp(ivec2(floor(at + ROUNDING)), ivec2(0), cells - 1);
+  return local(cell, at - vec2(cell) - .5, J, sharpness);
+}
+
+bool inside(vec2 at) {
+  return all(greaterThanEqual(at, vec2(0.))) && all(lessThanEqual(at, vec2(cells)));
+}
+
+void add(inout Reading sum, Reading part, float weight) {
+  sum.value += weight * part.value;
+  sum.down += weight * part.down;
+  sum.along += weight * part.along;
+}
+
+Reading mean(Reading sum, float weight) {
+  return Reading(sum.value / weight, sum.down / weight, sum.along / weight);
+}
+
+// An ellipse longer than a cell and narrower than one: readings along it.
+Reading line(vec2 at, mat2 J, vec2 u, float size) {
+  float fine = 1. / ceil(3. / size);
+  float sigma = sqrt(variance(size) - variance(fine));
+  // As many nodes as the library takes: what is averaged has jumps between cells.
+  float rung = ceil(log(max(8. * sigma / fine + 1., 9.) / 9.) / log(1.45) - 1e-5);
+  int side = int(9. * pow(1.45, rung) + 1e-3) / 2;
+  mat2 part = J + (fine / size - 1.) * outerProduct(u, u * J);
+  Reading sum = Reading(vec3(0.), vec3(0.), vec3(0.));
+  float total = 0.;
+  for (int k = -side; k <= side; k++) {
+    float z = 4. * float(k) / float(side);
+    vec2 node = at + sigma * z * u;
+    if (!inside(node)) continue;
+    float weight = exp(-.5 * z * z);
+    add(sum, near(node, part), weight);
+    total += weight;
+  }
+  return mean(sum, total);
+}
+
+// A turned box as equal sub-boxes of at most half an input pixel.
+Reading boxes(vec2 at, mat2 J) {
+  float width = 1. / sharpness;
+  vec2 count = clamp(ceil(2. * width * vec2(length(J[0]), length(J[1]))), 1., 32.);
+  mat2 part = mat2(J[0] / count.x, J[1] / count.y);
+  Reading sum = Reading(vec3(0.), vec3(0.), vec3(0.));
+  float total = 0.;
+  for (float i = .5; i < count.x; i++) {
+    for (float j = .5; j < count.y; j++) {
+      vec2 node = at + J * (width * (vec2(i, j) / count - .5));
+      if (!inside(node)) continue;
+      add(sum, near(node, part), 1.);
+      total += 1.;
+    }
+  }
+  return mean(sum, total);
+}
+
+vec3 fetch(int samples, ivec2 i) {
+  if (samples == 1) return texelFetch(sheet1, i.yx, 0).rgb;
+  if (samples == 2) return texelFetch(sheet2, i.yx, 0).rgb;
+  return texelFetch(sheet3, i.yx, 0).rgb;
+}
+
+// A box along the axes: the areas that it shares with the boxes of a sheet.
+Reading area(vec2 at, vec2 sizes) {
+  int samples = int(clamp(ceil(3. / min(sizes.x, sizes.y)), 1., float(finest)));
+  float m = float(samples);
+  vec2 position = at * m, reach = m * sizes / 2.;
+  ivec2 low = max(ivec2(floor(position - reach)), 0);
+  ivec2 high = min(ivec2(floor(position + reach)), samples * cells - 1);
+  vec3 sum = vec3(0.);
+  float total = 0.;
+  for (int i = low.x; i <= high.x; i++) {
+    for (int j = low.y; j <= high.y; j++) {
+      vec2 corner = vec2(i, j);
+      vec2 shared = max(min(position + reach, corner + 1.) - max(position - reach, corner), 0.);
+      float weight = shared.x * shared.y;
+      sum += weight * fetch(samples, ivec2(i, j));
+      total += weight;
+    }
+  }
+  return Reading(sum / total, vec3(0.), vec3(0.));
+}
+
+// An ellipse larger than a cell both ways: a Gaussian mean over a sheet. Derivatives are the mean's own, so
+// that jumps between cells are part of them.
+Reading ellipse(vec2 at, mat2 directions, vec2 sizes) {
+  int samples = int(clamp(ceil(3. / sizes.y), 1., float(finest)));
+  float m = float(samples);
+  ivec2 count = samples * cells;
+  mat2 covariance = directions * mat2(variance(sizes.x), 0., 0., variance(sizes.y)) * transpose(directions);
+  covariance = m * m * (covariance - mat2(variance(1. / m)));
+  mat2 P = inverse(covariance);
+  vec2 position = at * m;
+  ivec2 reach = ivec2(ceil(4. * sqrt(vec2(covariance[0][0], covariance[1][1])))) + 1;
+  ivec2 low = max(ivec2(floor(position)) - reach, 0), high = min(ivec2(floor(position)) + reach, count - 1);
+  // Sums of the weights g and of their derivatives ∂₁g, ∂₂g, ∇²g, alone and times the samples.
+  vec4 weights = vec4(0.);
+  vec3 s0 = vec3(0.), s1 = vec3(0.), s2 = vec3(0.), s3 = vec3(0.);
+  for (int i = low.x; i <= high.x; i++) {
+    for (int j = low.y; j <= high.y; j++) {
+      vec2 d = vec2(i, j) + .5 - position, e = P * d;
+      float g = exp(-.5 * dot(d, e));
+      vec3 value = fetch(samples, ivec2(i, j));
+      vec4 w = g * vec4(1., e, dot(e, e) - P[0][0] - P[1][1]);
+      weights += w;
+      s0 += w.x * value;
+      if (shown > 0) {
+        s1 += w.y * value;
+        s2 += w.z * value;
+        s3 += w.w * value;
+      }
+    }
+  }
+  vec3 u = s0 / weights.x;
+  vec3 down = (s1 - u * weights.y) / weights.x, along = (s2 - u * weights.z) / weights.x;
+  if (shown < 2) return Reading(u, m * down, m * along);
+  vec3 bend = s3 - 2. * (down * weights.y + along * weights.z) - u * weights.w;
+  return Reading(m * m * bend / weights.x, down, along);
+}
+
+Reading read(vec2 at, mat2 J) {
+  if (shape == 4) return near(at, J);
+  mat2 foot = shape < 2 ? J / sharpness : J;
+  // The axes of the ellipse JJᵀ.
+  float p = foot[0][0] * foot[0][0] + foot[1][0] * foot[1][0];
+  float q = foot[0][0] * foot[0][1] + foot[1][0] * foot[1][1];
+  float r = foot[0][1] * foot[0][1] + foot[1][1] * foot[1][1];
+  float radius = length(vec2((p - r) / 2., q));
+  vec2 sizes = sqrt(vec2((p + r) / 2. + radius, max((p + r) / 2. - radius, 0.)));
+  if (sizes.x <= 1.00001) return near(at, J);
+  if (shape == 1 && shown == 0) {
+    vec2 extent = vec2(abs(foot[0][0]) + abs(foot[1][0]), abs(foot[0][1]) + abs(foot[1][1]));
+    if (abs(extent.x * extent.y - abs(determinant(foot))) > 1e-4 * extent.x * extent.y) return boxes(at, J);
+    return area(at, extent);
+  }
+  float angle = radius > 0. ? .5 * atan(q, (p - r) / 2.) : 0.;
+  mat2 directions = mat2(cos(angle), sin(angle), -sin(angle), cos(angle));
+  sizes.y = max(sizes.y, sizes.x / LARGEST_RATIO);
+  if (sizes.y <= 1.) return line(at, J, directions[0], sizes.x);
+  return ellipse(at, directions, sizes);
+}
+
+// The pixels themselves, enlarged as other programs do.
+float cubic(float x) {
+  x = abs(x);
+  return x < 1. ? (1.5 * x - 2.5) * x * x + 1. : x < 2. ? ((-.5 * x + 2.5) * x - 4.) * x + 2. : 0.;
+}
+
+vec3 enlarged(vec2 at, mat2 J) {
+  ivec2 last = textureSize(pixels, 0).yx - 1;
+  vec2 scale = vec2(last + 1) / vec2(picture);  // of a large picture there may be fewer
+  at *= scale;
+  J = mat2(scale.x, 0., 0., scale.y) * J;
+  if (other == 0) return texelFetch(pixels, clamp(ivec2(floor(at + ROUNDING)), ivec2(0), last).yx, 0).rgb;
+  float size = max(sqrt(abs(determinant(J))), 1.);  // where it is made smaller, the kernel is widened
+  vec2 from = at - .5;
+  ivec2 low = ivec2(ceil(from - 2. * size)), high = ivec2(floor(from + 2. * size));
+  vec4 sum = vec4(0.);
+  for (int i = low.x; i <= high.x; i++) {
+    for (int j = low.y; j <= high.y; j++) {
+      float weight = cubic((float(i) - from.x) / size) * cubic((float(j) - from.y) / size);
+      sum += weight * vec4(texelFetch(pixels, clamp(ivec2(i, j), ivec2(0), last).yx, 0).rgb, 1.);
+    }
+  }
+  return sum.rgb / sum.a;
+}
+
+void main() {
+  vec2 pixel = vec2(2. * middle.x - gl_FragCoord.y, gl_FragCoord.x);
+  vec3 seen = mapping * vec3(pixel - middle, 1.);
+  vec2 u = seen.xy / seen.z;
+  vec2 at = u + vec2(origin);
+  colour = vec4(0.);
+  if (seen.z <= 0. || any(lessThan(at, vec2(-ROUNDING))) || any(greaterThan(at, vec2(picture) + ROUNDING))) return;
+  // J = (A - u gᵀ) / depth
+  mat2 J = (mat2(mapping) - outerProduct(u, vec2(mapping[0].z, mapping[1].z))) / seen.z;
+  bool behind = pixel.y < curtain;
+  vec2 own = u + vec2(origin - window);
+  if (behind || !ready || !inside(own)) {
+    if (behind || preview) colour = vec4(clamp(enlarged(at, J), 0., 1.), 1.);
+    return;
+  }
+  Reading found = read(own, J);
+  vec3 result = found.value;
+  if (shown == 1) result = gains[0] * sqrt(found.down * found.down + found.along * found.along);
+  if (shown == 2) result = .5 + gains[1] * found.value;
+  colour = vec4(clamp(result, 0., 1.), 1.);
+}`;
