@@ -23,7 +23,7 @@ from thera.networks.kernels_edsr import Cut
 N, H, W, D, L = 64, 48, 48, backbones.WIDTH, 33  # one batch of training; the convolutions of one width
 WORK = 18e-6 * N * H * W * D**2  # operations of one convolution, in millions
 CUTS = {
-    "CONVOLUTION": [Cut(128, 8, 2), Cut(128, 8, 3), Cut(64, 4, 4)],
+    "CONVOLUTION": [Cut(128, 8, 2), Cut(128, 8, 4), Cut(128, 4, 3), Cut(64, 4, 4)],
     "WEIGHTS": [Cut(64, 8, 2), Cut(64, 8, 3), Cut(64, 8, 4), Cut(32, 8, 4)],
 }
 

@@ -39,6 +39,18 @@ def errors(width: int, dtype: torch.dtype, shape: tuple[int, int, int]) -> list[
     return [relative(a, b) for a, b in pairs]
 
 
+def prepared_error() -> float:
+    """The same of a block whose parameters are final."""
+    from thera.networks.convnext import Block
+    from thera.networks.kernels_inference import FusedBlock
+
+    torch.manual_seed(1)
+    block = Block(16).requires_grad_(False)
+    torch.nn.init.normal_(block.norm.weight)
+    x = torch.randn(1, 5, 7, 16)
+    return relative(FusedBlock(block, torch.float32)(x), block(x))
+
+
 def report() -> dict[str, object]:
     from thera.networks import kernels_convnext as kernels
 
@@ -56,6 +68,7 @@ def report() -> dict[str, object]:
         "padded": errors(24, torch.float32, (2, 4, 9)),
         "one row": errors(8, torch.float32, (3, 1, 6)),
         "one column": errors(8, torch.float32, (3, 6, 1)),
+        "prepared": prepared_error(),
         "operation": torch.library.opcheck(kernels.fused_block, (*inputs, 1e-6, True), test_utils=checks),
     }
 
@@ -65,6 +78,10 @@ def test_fused_block_and_every_gradient_equal_the_plain_form_up_to_the_borders_o
     """Several images smaller than a tile: whatever crosses a border would show in the first digit."""
     assert len(found[case]) == 2 + PARAMETERS
     assert max(found[case]) < 1e-5  # float32 sums of at most 100 terms
+
+
+def test_fused_block_with_final_parameters_equals_the_plain_form(found):
+    assert found["prepared"] < 1e-6
 
 
 def test_fused_block_in_half_precision_keeps_half_precision(found):

@@ -17,7 +17,6 @@ from thera.field.head import Head
 from thera.models.cuda import CudaHead, float32_products
 from thera.models.engine import PRECISIONS, Array
 from thera.models.graphs import Function, GraphCache
-from thera.networks.backbones import EDSR
 from thera.networks.swinir import SwinIR
 
 if TYPE_CHECKING:
@@ -114,14 +113,15 @@ def prepared(network: Thera, device: torch.device, half: torch.dtype | None) -> 
     network = copy.deepcopy(network).eval().requires_grad_(False)
     if device.type == "cuda" and isinstance(network.hypernetwork, SwinIR):
         network.hypernetwork.align()
-    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if half and device.type == "cuda" and find_spec("triton") is not None:
+        from thera.networks.kernels_inference import fuse
+
+        with torch.cuda.device(device):
+            fuse(network, half)
     if half:
         for part in (network.backbone, network.hypernetwork):
             for layer in part.modules():
                 if isinstance(layer, nn.Conv2d | nn.Linear):
                     layer.to(half)
-        if device.type == "cuda" and isinstance(network.backbone, EDSR) and find_spec("triton") is not None:
-            from thera.networks.kernels_inference import FusedEDSR
-
-            network.backbone = FusedEDSR(network.backbone)
-    return network.to(device)
+    return network

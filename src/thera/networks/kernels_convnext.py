@@ -49,6 +49,8 @@ class Tile(NamedTuple):
 # Per width. benchmarks/kernels.py times these and their alternatives.
 FORWARD = {64: Tile(64, 64, 4, 2, 128), 96: Tile(64, 64, 4, 2), 128: Tile(64, 64, 4, 2)}
 FORWARD_TF32 = Tile(64, 32, 8, 2)
+FORWARD_FEW = Tile(16, 64, 4, 2)  # of a small image, so that every multiprocessor has some of it
+FEW = 64  # pixels to a multiprocessor
 BACKWARD = {64: Tile(64, 128, 8, 3), 96: Tile(32, 128, 8, 3), 128: Tile(32, 128, 8, 3)}
 
 
@@ -265,8 +267,7 @@ def _arithmetic(operand: torch.dtype) -> dict[str, Any]:
     return {"FAST": not (full or INTERPRETED), "PRECISION": "tf32" if full and not INTERPRETED else "ieee"}
 
 
-@torch.library.custom_op("thera::convnext_block", mutates_args=())
-def fused_block(
+def forward(
     x: Tensor, taps: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, eps: float, save: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """x + w2 gelu(w1 normalise(depthwise x) + b1) + b2; with `save` also the normalised pixels and 1/σ.
@@ -275,6 +276,8 @@ def fused_block(
     """
     N, H, W, d = x.shape
     M, tile = N * H * W, FORWARD_TF32 if w1.dtype == torch.float32 else FORWARD[d]
+    if M <= FEW * MULTIPROCESSORS and w1.dtype != torch.float32:
+        tile = FORWARD_FEW
     x = x.contiguous()
     out = torch.empty_like(x)
     unit = w1.new_empty((N, H, W, d) if save else 0)
@@ -285,6 +288,9 @@ def fused_block(
         **tile.launch(), **_arithmetic(w1.dtype),
     )  # fmt: skip
     return out, unit, rstd
+
+
+fused_block = torch.library.custom_op("thera::convnext_block", forward, mutates_args=())
 
 
 @torch.library.custom_op("thera::convnext_block_backward", mutates_args=())
@@ -356,14 +362,21 @@ def convnext_block(
     x: Tensor, depthwise: Tensor, norm: torch.nn.LayerNorm, expand: torch.nn.Linear,
     project: torch.nn.Linear, operand: torch.dtype,
 ) -> Tensor:  # fmt: skip
-    """The block as one operation. x: N×H×W×d; depthwise: d×1×3×3; `operand`: the type matrix products take.
+    """The block as one operation. x: N×H×W×d; depthwise: d×1×3×3; `operand`: the type products take."""
+    inputs = (x, *folded(depthwise, norm, expand, project, operand))
+    save = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
+    return fused_block(*inputs, norm.eps, save)[0]
+
+
+def folded(
+    depthwise: Tensor, norm: torch.nn.LayerNorm, expand: torch.nn.Linear, project: torch.nn.Linear,
+    operand: torch.dtype,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """The taps, w₁, b₁, w₂ and b₂ that the kernels read.
 
     The norm's affine part is a part of the first product: w₁(γu + β) + b₁ = (w₁γ)u + (w₁β + b₁).
     """
     taps = depthwise.flatten(1).T.float().contiguous()
     w1 = (expand.weight * norm.weight).to(operand)
     b1 = expand.bias.float() + (expand.weight * norm.bias).float().sum(1)
-    w2, b2 = project.weight.to(operand), project.bias.float()
-    inputs = (x, taps, w1, b1, w2, b2)
-    save = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
-    return fused_block(*inputs, norm.eps, save)[0]
+    return taps, w1, b1, project.weight.to(operand), project.bias.float()

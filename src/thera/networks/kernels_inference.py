@@ -1,7 +1,8 @@
-"""EDSR for inference on a GPU: cuDNN's convolutions, and one pass after each for all that follows it.
+"""EDSR and ConvNeXt for inference on a GPU, where parameters are final.
 
-Of a small image every pass takes as long as its launch. The plain form, beside which this is tested, is
-`backbones.EDSR`: a pass for the bias and one for the ReLU or the sum.
+Of a small image every pass takes as long as its launch. EDSR here is cuDNN's convolutions, and one pass after
+each for all that follows it; a ConvNeXt block is one pass. The plain forms, beside which these are tested,
+are `backbones.EDSR` and `convnext.ConvNeXt`.
 """
 
 # mypy: disallow-untyped-defs=False
@@ -14,6 +15,10 @@ import triton.language as tl
 from torch import Tensor, nn
 
 from thera.networks.backbones import EDSR
+from thera.networks.convnext import Block, ConvNeXt
+from thera.networks.fusing import can_fuse
+from thera.networks.kernels_convnext import folded, forward
+from thera.networks.thera import Thera
 
 BLOCK = 1024
 
@@ -55,3 +60,29 @@ class FusedEDSR(nn.Module):
             y = convolve(x, block.conv1, relu=True)  # type: ignore[arg-type]
             x = convolve(y, block.conv2, other=x)  # type: ignore[arg-type]
         return convolve(x, self.edsr.tail, other=f)
+
+
+class FusedBlock(nn.Module):
+    """A ConvNeXt block with what its kernel reads made once."""
+
+    def __init__(self, block: Block, operand: torch.dtype) -> None:
+        super().__init__()
+        self.eps = block.norm.eps
+        parameters = folded(block.depthwise.weight, block.norm, block.expand, block.project, operand)
+        for name, tensor in zip(("taps", "w1", "b1", "w2", "b2"), parameters, strict=True):
+            self.register_buffer(name, tensor.contiguous())
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.cuda.device_of(x):
+            return forward(x, self.taps, self.w1, self.b1, self.w2, self.b2, self.eps, False)[0]  # type: ignore[arg-type]
+
+
+def fuse(network: Thera, operand: torch.dtype) -> None:
+    """Put these in the places of their plain forms; `operand` is the type that matrix products take."""
+    if isinstance(network.backbone, EDSR):
+        network.backbone = FusedEDSR(network.backbone)
+    if isinstance(network.hypernetwork, ConvNeXt) and can_fuse():
+        layers = network.hypernetwork.layers
+        for i, layer in enumerate(layers):
+            if isinstance(layer, Block):
+                layers[i] = FusedBlock(layer, operand)
