@@ -1,0 +1,90 @@
+"""`thera serve`: a folder of images through the IIIF Image API."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from thera.cli.parameters import Bytes, engine_options
+
+#: Viewers wait for what they see: the fastest model, unless another is asked for.
+MODEL = "edsr-air"
+
+
+@click.command("serve")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0: for other machines, too.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8182, show_default=True)
+@click.option("--url", help="Where clients find /iiif/3, behind a proxy: https://images.example.org/iiif/3")
+@click.option(
+    "-m", "--model", default=MODEL, show_default=True, help="A name from `thera models`, or a file."
+)
+@engine_options
+@click.option(
+    "--zoom",
+    type=click.IntRange(1, 64),
+    default=8,
+    show_default=True,
+    help="Up to how many times its own size an image can be opened, as IDENTIFIER:8x.",
+)
+@click.option(
+    "--quality", type=click.IntRange(1, 100), default=90, show_default=True, help="Of JPEG and WebP."
+)
+@click.option(
+    "--max-pixels", type=click.IntRange(1), default=1 << 25, show_default=True, help="Of a response."
+)
+@click.option("--max-source", type=click.IntRange(1), default=1 << 27, show_default=True, help="Of a file.")
+@click.option("--queue", type=click.IntRange(1), default=128, show_default=True, help="Requests at once.")
+@click.option(
+    "--encoders", type=click.IntRange(1), default=1, show_default=True, help="Networks that run at once."
+)
+@click.option("--memory", type=Bytes(), default="1GiB", show_default=True, help="For what is kept at hand.")
+@click.option(
+    "--cache",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder for encoded fields. [default: thera/fields where this system keeps caches]",
+)
+@click.option("--cache-size", type=Bytes(), default="8GiB", show_default=True, help="Of that folder.")
+@click.option("--no-cache", is_flag=True, help="Keep nothing on disk.")
+@click.option(
+    "--max-age", type=click.IntRange(0), default=3600, show_default=True, help="Seconds, for clients."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Only errors.")
+def command(folder: Path, host: str, port: int, quiet: bool, **given: Any) -> None:
+    """Serve a folder of images by the IIIF Image API 3.0 (level 2, with upscaling).
+
+    \b
+    thera serve scans/                       http://127.0.0.1:8182/ in a browser
+    thera serve scans/ --host 0.0.0.0        for everyone on the network
+
+    \b
+    /iiif/3/photo.jpg/info.json              for viewers: the image at its own size
+    /iiif/3/photo.jpg:8x/info.json           the same, to be zoomed to eight times that
+    /iiif/3/photo.jpg/full/^2000,/0/default.jpg
+
+    Images are encoded where they are first looked at closely, and the fields are kept in memory and on disk.
+    """
+    from thera.models.optional import require
+
+    uvicorn = require("uvicorn", "web", "thera serve")
+    require("fastapi", "web", "thera serve")
+    from thera.iiif.application import create_app
+    from thera.iiif.server import Server, Settings
+    from thera.models import load
+
+    model = load(given.pop("model"), *(given.pop(name) for name in ("engine", "device", "precision")))
+    cache = given.pop("cache") or default_cache()
+    kept = None if given.pop("no_cache") else cache
+    server = Server(folder, model, Settings(cache=kept, **given))
+    if not quiet:
+        count = sum(1 for _ in server.folder.names())
+        click.echo(f"{count} images of {folder} at http://{host}:{port}/, by {model.name}. Ctrl-C ends it.")
+    level = "warning" if quiet else "info"
+    uvicorn.run(create_app(server), host=host, port=port, log_level=level, access_log=not quiet)
+
+
+def default_cache() -> Path:
+    """Where this system keeps what can be computed again."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
+    return Path(home) / "thera" / "fields"

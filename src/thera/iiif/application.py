@@ -1,0 +1,105 @@
+"""The web application: routes, errors as statuses, and work that ends when its client goes away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from starlette.datastructures import MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from thera.errors import InvalidInput, ServerBusy, TheraError, UnknownImage
+
+from .server import PREFIX, Server
+
+#: Seconds after which a client that was turned away may ask again.
+RETRY = 5
+#: A client that has gone reads no answer; servers note it down as this.
+GONE = 499
+STATUS: dict[type[Exception], int] = {
+    InvalidInput: 400,
+    UnknownImage: 404,
+    ServerBusy: 503,
+    TheraError: 500,  # an image that cannot be read, above all
+}
+
+
+def create_app(server: Server) -> FastAPI:
+    """The web application of a server, for uvicorn or any other that runs ASGI."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        server.close()
+
+    app = FastAPI(title="Thera", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(OpenToAll)
+    for kind, status in STATUS.items():
+        app.add_exception_handler(kind, _refusal(status))
+
+    @app.api_route(PREFIX + "{path:path}", methods=["GET", "HEAD", "OPTIONS"])
+    async def image(request: Request) -> Response:
+        return await while_connected(request, server.answer(request))
+
+    return app
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, Response]) -> Response:
+    """What `work` comes to, unless the client goes away before it is done: then the work stops."""
+    task, gone = asyncio.create_task(work), asyncio.create_task(_disconnected(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        return Response(status_code=GONE)
+    finally:
+        gone.cancel()
+        if not task.done():
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+class OpenToAll:
+    """Lets pages of every origin read every response, as the Image API asks for."""
+
+    headers: Mapping[str, str] = {
+        "Access-Control-Allow-Origin": "*",
+        "Access-Control-Allow-Methods": "GET, HEAD, OPTIONS",
+        "Access-Control-Allow-Headers": "*",
+        "Access-Control-Expose-Headers": "ETag, Link, Retry-After",
+        "Access-Control-Max-Age": "86400",
+        "X-Content-Type-Options": "nosniff",
+    }
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def opened(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(self.headers)
+            await send(message)
+
+        await self.app(scope, receive, opened)
+
+
+def _refusal(status: int) -> Callable[[Request, Exception], Response]:
+    """A handler of errors: the sentence that they are, under a status."""
+
+    def refuse(request: Request, error: Exception) -> Response:
+        headers = {"Cache-Control": "no-store"}
+        if status == 503:
+            headers["Retry-After"] = str(RETRY)
+        return PlainTextResponse(f"{error}\n", status, headers)
+
+    return refuse

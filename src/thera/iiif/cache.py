@@ -1,0 +1,128 @@
+"""What was computed, kept within bounds: recent things in memory, blocks of fields on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+import zlib
+from collections import OrderedDict
+from collections.abc import Hashable
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thera.errors import ImageFileError
+from thera.imaging.writing import replacing
+
+_SUFFIX = ".block.npz"
+
+
+class Memory:
+    """The things asked for last, up to `most` bytes in all. Several threads may use it at once.
+
+    >>> memory = Memory(100)
+    >>> memory.put("a", "A", 60); memory.put("b", "B", 60)
+    >>> memory.get("a"), memory.get("b"), memory.nbytes
+    (None, 'B', 60)
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most, self.nbytes = most, 0
+        self._items: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Hashable) -> Any | None:
+        with self._lock:
+            if key not in self._items:
+                return None
+            self._items.move_to_end(key)
+            return self._items[key][0]
+
+    def put(self, key: Hashable, item: Any, nbytes: int) -> None:
+        """Keeps an item of so many bytes, unless it alone would not fit."""
+        if nbytes > self.most:
+            return
+        with self._lock:
+            self.nbytes += nbytes - self._items.pop(key, (None, 0))[1]
+            self._items[key] = item, nbytes
+            while self.nbytes > self.most:
+                self.nbytes -= self._items.popitem(last=False)[1][1]
+
+
+class Disk:
+    """Arrays in files, up to `most` bytes in all; those read longest ago go first.
+
+    Files are written whole or not at all, carry a checksum, and are dropped when they are found damaged: what
+    is not here is computed again. An .npz of half floats is half of what `HeatField.save` writes.
+    """
+
+    def __init__(self, folder: str | Path, most: int) -> None:
+        self.folder, self.most = Path(folder), most
+        self._lock = Lock()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            found = [(path, path.stat()) for path in self.folder.glob(f"*{_SUFFIX}")]
+        except OSError as error:
+            raise ImageFileError(
+                f"The cache {folder} cannot be used ({error.strerror or error}): name another folder."
+            ) from error
+        found.sort(key=lambda each: each[1].st_mtime_ns)
+        self._sizes = OrderedDict((path.name, status.st_size) for path, status in found)
+        self._shrink()
+
+    @property
+    def nbytes(self) -> int:
+        return sum(self._sizes.values())
+
+    def get(self, key: Hashable) -> NDArray | None:
+        path = self._path(key)
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                array: NDArray = file["array"]
+            os.utime(path)  # the order of the next start
+        except FileNotFoundError:
+            self._forget(path)
+            return None
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError):
+            path.unlink(missing_ok=True)
+            self._forget(path)
+            return None
+        with self._lock:
+            if path.name in self._sizes:
+                self._sizes.move_to_end(path.name)
+        return array
+
+    def put(self, key: Hashable, array: NDArray) -> None:
+        """Keeps an array. A disk that is full is no reason to fail: the array is there, and was asked for."""
+        if array.nbytes > self.most:
+            return
+        path = self._path(key)
+        try:
+            with replacing(path) as file:
+                np.savez(file, allow_pickle=False, array=array)
+            size = path.stat().st_size
+        except (ImageFileError, OSError):
+            return
+        with self._lock:
+            self._sizes.pop(path.name, None)
+            self._sizes[path.name] = size
+        self._shrink()
+
+    def _path(self, key: Hashable) -> Path:
+        return self.folder / (hashlib.sha256(repr(key).encode()).hexdigest()[:40] + _SUFFIX)
+
+    def _forget(self, path: Path) -> None:
+        with self._lock:
+            self._sizes.pop(path.name, None)
+
+    def _shrink(self) -> None:
+        with self._lock:
+            total = sum(self._sizes.values())
+            while total > self.most:
+                name, size = self._sizes.popitem(last=False)
+                (self.folder / name).unlink(missing_ok=True)
+                total -= size

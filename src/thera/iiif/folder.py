@@ -1,0 +1,105 @@
+"""The images of a folder, by identifiers that cannot leave it.
+
+An identifier is a file's path within the folder, `maps/berlin.tif`. Followed by `:8x` it is the same
+picture as an image of eight times its pixels a side.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, unquote_to_bytes
+
+from thera.errors import ImageFileError, UnknownImage
+from thera.imaging.formats import READABLE_SUFFIXES
+
+_ENLARGED = re.compile(r"(.+):(\d{1,4})x", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Image:
+    """A file of the folder as it is now, seen `zoom` times as large; another `version` is another content."""
+
+    name: str
+    path: Path
+    version: tuple[int, ...]
+    zoom: int = 1
+
+    @property
+    def key(self) -> tuple[str, tuple[int, ...]]:
+        """What everything computed from the file is kept under."""
+        return str(self.path), self.version
+
+    @property
+    def identifier(self) -> str:
+        """As it stands in a URI, percent-encoded."""
+        return quote(self.name if self.zoom == 1 else enlarged(self.name, self.zoom), safe=":")
+
+
+def enlarged(name: str, zoom: int) -> str:
+    """
+    >>> enlarged("maps/berlin.tif", 8)
+    'maps/berlin.tif:8x'
+    """
+    return f"{name}:{zoom}x"
+
+
+class Folder:
+    """A folder of images to serve, and up to how many times their own pixels they may be described as."""
+
+    def __init__(self, path: str | Path, zoom: int = 8) -> None:
+        try:
+            self.path = Path(path).resolve(strict=True)
+        except OSError as error:
+            raise ImageFileError(f"The folder {path} cannot be served: {error.strerror or error}.") from error
+        if not self.path.is_dir():
+            raise ImageFileError(f"{path} is no folder: give the folder that the images are in.")
+        self.zoom = zoom
+
+    def find(self, encoded: str) -> Image:
+        """The image of an identifier as it stands in a URI.
+
+        A file that is named so is taken before one that is named so up to its `:8x`.
+        """
+        try:
+            name = unquote_to_bytes(encoded).decode()
+        except UnicodeDecodeError:
+            raise UnknownImage("The identifier is not UTF-8: encode it so, then by percent signs.") from None
+        try:
+            return self._file(name)
+        except UnknownImage:
+            larger = _ENLARGED.fullmatch(name)
+            if larger is None or not 2 <= int(larger[2]) <= self.zoom:
+                raise
+            image = self._file(larger[1])
+            return Image(image.name, image.path, image.version, int(larger[2]))
+
+    def _file(self, name: str) -> Image:
+        unknown = UnknownImage(f"There is no image {name!r} here.")
+        parts = name.split("/")
+        # Hidden files are not for everyone; "" and ".." would name another place.
+        if any(not part or part.startswith(".") or not part.isprintable() for part in parts):
+            raise unknown
+        if "." in parts[-1] and Path(name).suffix.lower() not in READABLE_SUFFIXES:
+            raise unknown
+        try:
+            path = (self.path / name).resolve(strict=True)
+            status = path.stat()
+        except (OSError, ValueError, RuntimeError):  # nothing there, not a name at all, a circle of links
+            raise unknown from None
+        if self.path not in path.parents or not stat.S_ISREG(status.st_mode):
+            raise unknown
+        return Image(name, path, (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino))
+
+    def names(self) -> Iterator[str]:
+        """The names of all images, those of a folder before those of the folders in it."""
+        for root, folders, files in os.walk(self.path):
+            folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
+            for file in sorted(files):
+                if file.startswith(".") or not file.lower().endswith(READABLE_SUFFIXES):
+                    continue
+                yield (Path(root) / file).relative_to(self.path).as_posix()

@@ -1,0 +1,63 @@
+"""`info.json`: what an image is and what may be asked of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .requests import IMAGE_FORMATS, Canvas
+
+CONTEXT = "http://iiif.io/api/image/3/context.json"
+PROFILE = "http://iiif.io/api/image/3/level2.json"
+#: Pixels along a side of the tiles that viewers are told to ask for.
+TILE = 512
+#: What is done beyond level 2.
+FEATURES = ("canonicalLinkHeader", "mirroring", "profileLinkHeader", "rotationArbitrary", "sizeUpscaling")
+
+
+def information(
+    base: str, canvas: Canvas, *, grey: bool, alpha: bool, larger: str | None = None
+) -> dict[str, Any]:
+    """The image information of the image at the URI `base`; `larger` is the URI of the same image enlarged.
+
+    >>> told = information("http://localhost/photo", Canvas(1200, 900, 10**7), grey=False, alpha=False)
+    >>> told["sizes"], told["tiles"]
+    ([{'width': 300, 'height': 225}, {'width': 600, 'height': 450}, {'width': 1200, 'height': 900}], \
+[{'width': 512, 'height': 512, 'scaleFactors': [1, 2, 4]}])
+    """
+    factors = scale_factors(canvas)
+    halves = [(-(-canvas.width // factor), -(-canvas.height // factor)) for factor in reversed(factors)]
+    told = {
+        "@context": CONTEXT,
+        "id": base,
+        "type": "ImageService3",
+        "protocol": "http://iiif.io/api/image",
+        "profile": "level2",
+        "width": canvas.width,
+        "height": canvas.height,
+        # What `^max` comes to. More is sent to those who ask for it, up to the area.
+        "maxWidth": canvas.width,
+        "maxHeight": canvas.height,
+        "maxArea": canvas.max_area,
+        "sizes": [{"width": w, "height": h} for w, h in halves if w * h <= canvas.max_area],
+        "tiles": [{"width": TILE, "height": TILE, "scaleFactors": factors}],
+        # Transparency needs a format that has it.
+        "preferredFormats": ["webp", "png"] if alpha else ["jpg", "webp", "png"],
+        "extraFormats": [name for name in IMAGE_FORMATS if name not in ("jpg", "png")],
+        "extraQualities": [*(() if grey else ("color",)), "gray", "bitonal"],
+        "extraFeatures": list(FEATURES),
+    }
+    if larger is not None:
+        told["service"] = [{"id": larger, "type": "ImageService3", "profile": "level2"}]
+    return told
+
+
+def scale_factors(canvas: Canvas) -> list[int]:
+    """Halvings, from the full size down to one tile.
+
+    >>> scale_factors(Canvas(1025, 100, 10**7))
+    [1, 2, 4]
+    """
+    factors = [1]
+    while max(canvas.width, canvas.height) > TILE * factors[-1]:
+        factors.append(2 * factors[-1])
+    return factors

@@ -1,0 +1,57 @@
+"""Pictures at half their size or less, from their pixels alone.
+
+An output pixel that covers two input pixels or more averages over whole cells, and what a field adds within
+them averages out: against the field's own rendering it leaves 1/255 (root mean square) at half size, 0.2/255
+at a quarter. So nothing has to be encoded to see a picture whole. The filter is the field's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thera.field import Filter
+from thera.field.grid import Axis, reading
+
+#: Output pixels along a side of what is averaged at a time: a product with few zeros in its matrix.
+PIECE = 16
+
+Cells = Callable[[int, int, int, int], NDArray[np.float32]]
+Weights = tuple[int, NDArray[np.float32]]  # the first cell, and (output pixels, cells from there on)
+
+
+def reduced(
+    cells: Cells, shape: tuple[int, int], rows: Axis, cols: Axis, psf: Filter, kappa: float
+) -> NDArray[np.float32]:
+    """The picture of `shape` at the output pixels of two axes, (rows, columns, 3)."""
+    down, along = _weights(rows, shape[0], psf, kappa), _weights(cols, shape[1], psf, kappa)
+    left = along[0][0]
+    right = max(first + matrix.shape[1] for first, matrix in along)
+    out = np.empty((len(rows), len(cols), 3), np.float32)
+    row = 0
+    for top, matrix in down:
+        values = cells(top, left, top + matrix.shape[1], right)
+        values = (matrix @ values.reshape(len(values), -1)).reshape(len(matrix), -1, 3)
+        col = 0
+        for first, across in along:
+            part = values[:, first - left : first - left + across.shape[1]]
+            out[row : row + len(matrix), col : col + len(across)] = np.matmul(across, part)
+            col += len(across)
+        row += len(matrix)
+    return out
+
+
+def _weights(axis: Axis, cells: int, psf: Filter, kappa: float) -> list[Weights]:
+    """By which weights each output pixel averages the cells of an axis, some output pixels at a time."""
+    way, found = reading(axis, cells, psf, kappa, order=0), []
+    for start in range(0, len(axis), PIECE):
+        part = way.band(start, min(start + PIECE, len(axis)))
+        assert part.taps is not None, "an output pixel averages several cells"
+        index = part.axis.cell[part.taps.index]
+        first = int(index.min())
+        matrix = np.zeros((len(index), int(index.max()) + 1 - first), np.float32)
+        np.add.at(matrix, (np.arange(len(index))[:, None], index - first), part.taps.weight)
+        found.append((first, matrix))
+    return found
