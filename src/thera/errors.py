@@ -25,6 +25,10 @@ class ImageFileError(TheraError):
     """An image file that cannot be read, or an output that cannot be written."""
 
 
+class ClusterError(TheraError):
+    """A Dask scheduler that does not answer, or a worker that cannot do its part."""
+
+
 class MissingDependency(TheraError, ImportError):
     """An optional part is needed; the message names the extra that brings it."""
 

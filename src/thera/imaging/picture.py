@@ -47,9 +47,17 @@ class Layout:
 
     @property
     def depth(self) -> str:
-        """What a person calls the sample type: "8-bit", "16-bit", "32-bit float", …"""
-        kind = {"u": "", "i": " signed", "f": " float"}[self.dtype.kind]
-        return f"{8 * self.dtype.itemsize}-bit{kind}"
+        return depth_name(self.dtype)
+
+
+def depth_name(dtype: np.dtype) -> str:
+    """What a person calls a sample type.
+
+    >>> depth_name(np.dtype(np.uint16)), depth_name(np.dtype(np.float32))
+    ('16-bit', '32-bit float')
+    """
+    kind = {"u": "", "i": " signed", "f": " float"}[dtype.kind]
+    return f"{8 * dtype.itemsize}-bit{kind}"
 
 
 @dataclass(frozen=True)
@@ -68,12 +76,20 @@ class Range:
         >>> Range.of(np.array([[-20.0, 300.0]]))
         Range(low=-20.0, high=300.0)
         """
-        if samples.dtype in (np.uint8, np.uint16):
-            return cls(0.0, float(np.iinfo(samples.dtype).max))
-        low, high = float(samples.min()), float(samples.max())
+        return cls.of_type(samples.dtype) or cls.of_extremes(samples.min(), samples.max())
+
+    @classmethod
+    def of_type(cls, dtype: np.dtype) -> "Range | None":
+        """What samples of a type span whatever they hold; None where that depends on what they hold."""
+        return cls(0.0, float(np.iinfo(dtype).max)) if dtype in (np.uint8, np.uint16) else None
+
+    @classmethod
+    def of_extremes(cls, lowest: np.number, highest: np.number) -> "Range":
+        """What samples span of which these are the lowest and the highest."""
+        low, high = float(lowest), float(highest)
         if not (np.isfinite(low) and np.isfinite(high)):
             raise InvalidInput("The image holds NaN or infinite values: replace them before it is scaled.")
-        if samples.dtype.kind == "f" and low >= 0 and high <= 1:
+        if highest.dtype.kind == "f" and low >= 0 and high <= 1:
             return cls(0.0, 1.0)
         return cls(low, high if high > low else low + 1.0)
 
