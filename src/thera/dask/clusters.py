@@ -1,0 +1,100 @@
+"""Dask clusters: one that is there, or one of processes on this machine."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from thera._version import __version__
+from thera.errors import ClusterError
+from thera.models.optional import require
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+#: Seconds to wait for a scheduler, and for its first worker.
+PATIENCE = 10
+
+
+@contextmanager
+def connected(scheduler: str | None, workers: int = 1, cores: int = 1) -> Iterator["Client"]:
+    """A client of the scheduler at an address, or of one with so many workers on this machine.
+
+    Each worker on this machine does one task at a time, on so many `cores`.
+    """
+    distributed = require("distributed", "dask", "work on several processes or machines")
+    if scheduler is not None:
+        with _client(scheduler) as client:
+            try:
+                client.wait_for_workers(1, timeout=PATIENCE)
+            except TimeoutError as error:
+                raise ClusterError(
+                    f"The Dask scheduler at {scheduler} has no workers: start some with"
+                    f" `dask worker {scheduler}`."
+                ) from error
+            check(client)
+            yield client
+        return
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(cores))
+    with (
+        distributed.LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            memory_limit=0,  # plans keep to theirs
+            dashboard_address=None,
+            env=threads,
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def _client(scheduler: str) -> "Client":
+    from distributed import Client
+
+    try:
+        return Client(scheduler, timeout=PATIENCE)
+    except (OSError, ValueError) as error:  # of which TimeoutError is one
+        raise ClusterError(
+            f"No Dask scheduler answers at {scheduler} ({error}): check the address, which reads like"
+            " tcp://host:8786, or start one with `dask scheduler`."
+        ) from error
+
+
+def check(client: "Client") -> None:
+    """Refuses a cluster whose scheduler or workers lack Thera, or have another version of it.
+
+    Dask reads tasks where they run. A worker that cannot is dropped, and the others wait for it.
+    """
+
+    def version() -> str:  # being local, it is sent as it is: that takes no Thera over there
+        import thera
+
+        return thera.__version__
+
+    found: dict[str, Any] = {}
+    try:
+        found["scheduler"] = client.run_on_scheduler(version)
+    except ImportError as error:
+        found["scheduler"] = error
+    found |= {f"worker {where}": what for where, what in client.run(version, on_error="return").items()}
+    for where, what in found.items():
+        if what != __version__:
+            told = "no thera" if isinstance(what, Exception) else f"thera {what}"
+            raise ClusterError(
+                f"The Dask {where} has {told} and this is thera {__version__}: install that there, with"
+                f" pip install 'thera[dask]=={__version__}'."
+            )
+
+
+def check_current() -> None:
+    """Checks the cluster that this process is connected to, if it is."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return
+    try:
+        client = distributed.default_client()
+    except ValueError:
+        return
+    if not client.asynchronous and client.status == "running":
+        check(client)
