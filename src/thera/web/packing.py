@@ -5,8 +5,8 @@
 | 8 | `MAGIC` |
 | 4 | n, the length of the header, little-endian |
 | n | JSON: `width`, `height`, `components` (2×c), `kappa`; padded so that what follows starts at 16·k |
-| (c + 1)·H·W·8 | float16, little-endian, (c + 1)×H×W×4: the pixels (r, g, b, 1), then for each component its \
-amplitudes and its phase (aᵣ, a_g, a_b, φ), φ in [-π, π] |
+| (c + 1)·H·W·8 | float16, little-endian, (c + 1)×H×W×4: the pixels (r, g, b, 1), then of each component the \
+amplitudes and the phase (aᵣ, a_g, a_b, φ), φ in [-π, π] |
 
 Phases are kept apart from the amplitudes because an angle of at most π loses no more than 2⁻¹⁰ to a half
 float, whatever its amplitude. What all of it costs is measured in the tests: below 0.3/255.
@@ -55,8 +55,8 @@ def pack(field: HeatField) -> bytes:
     """
     if not packable(field):
         raise InvalidInput(
-            f"A field of {field.components.shape[1]} components and {field.channels} channels cannot be drawn "
-            f"by a page, which takes 3 channels and {MOST_COMPONENTS} components at most: use an Air model."
+            f"A field of {field.components.shape[1]} components and {field.channels} channels cannot be drawn"
+            f" by a page, which takes 3 channels and {MOST_COMPONENTS} components at most: use an Air model."
         )
     (H, W), c = field.shape, field.components.shape[1]
     layers = np.ones((c + 1, H * W, 4), "<f2")

@@ -61,13 +61,18 @@ export function listen(element, camera, changed) {
     changed();
   });
 
-  on("keydown", (event) => {
+  const press = (event) => {
     if (event.target.matches("input, select, textarea, [role=slider]")) return;
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (key(camera, event.key, event.shiftKey)) {
       event.preventDefault();
       changed();
     }
+  };
+  on("keydown", press);
+  // Also where nothing has the focus.
+  document.addEventListener("keydown", (event) => event.target === document.body && press(event), {
+    signal: stop.signal,
   });
 
   return () => stop.abort();

@@ -7,7 +7,7 @@ export const FILTERS = ["gaussian", "box", "butterworth", "ideal", "none"];
 export const SHOWN = ["picture", "gradient", "laplacian"];
 export const OTHERS = ["nearest", "bicubic"];
 /** What derivatives are multiplied by to be seen: per pixel of the picture, and per pixel squared about grey. */
-export const GAINS = [1.5, 0.05];
+export const GAINS = [1, 0.06];
 
 const BAND = 1 << 19; // samples of a sheet that are computed in one go
 

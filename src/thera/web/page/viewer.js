@@ -6,6 +6,7 @@
 //     image: "picture.png",          // its pixels: seen at once, and behind the curtain
 //     field: "picture.field",        // packed by thera.web.packing.pack; without it, tiles
 //     tiles: ({ region: [x, y, w, h], size: [w, h], scale, filter, sharpness, shown }) => "tile.png",
+//     wait: true,                    // the field comes later, with setField, or useTiles is called
 //   });
 //   viewer.look = { filter: "gaussian", sharpness: 1, shown: "picture", other: "bicubic" };
 //   viewer.curtain = 0.5;            // a share of the width; null draws it aside
@@ -26,7 +27,7 @@ export class Viewer {
   #look = { ...PLAIN };
   #curtain = null;
   #opened = 0; // counts pictures, so that what was asked for an earlier one is dropped
-  #coarse = 1; // screen pixels to a side of one that is drawn, while the view moves
+  #cost = 0; // milliseconds of a pixel, by the last frame
   #moved = 0;
   #queued = false;
 
@@ -63,7 +64,7 @@ export class Viewer {
   }
 
   /** Shows a picture: its pixels at once, its field when it has come. Resolves when it is complete. */
-  async open({ width, height, image, field = null, tiles = null, most = 64 }) {
+  async open({ width, height, image, field = null, tiles = null, most = 64, wait = false }) {
     const turn = ++this.#opened;
     this.pending?.abort();
     this.pending = new AbortController();
@@ -72,6 +73,7 @@ export class Viewer {
     this.camera.picture = [height, width];
     this.#resize();
     this.camera.fit();
+    this.onview(this.camera);
     this.tiles = null;
     this.tileSource = tiles ? { tiles, most } : null;
     this.#tell({ mode: "pixels", busy: "", share: 0, reason: this.painter ? "" : this.status.reason });
@@ -85,6 +87,7 @@ export class Viewer {
     }
     this.image.hidden = Boolean(this.painter);
     this.draw();
+    if (wait) return;
     if (field && this.painter) await this.setField(field);
     else if (tiles) this.useTiles();
   }
@@ -172,28 +175,30 @@ export class Viewer {
     if (!painter) return this.#placeImage();
     if (this.drawing) return void (this.again = true); // the GPU is not done with the last frame
     const moving = performance.now() - this.#moved < REST;
-    const ratio = (globalThis.devicePixelRatio || 1) / (moving ? this.#coarse : 1);
+    const full = globalThis.devicePixelRatio || 1;
+    const ratio = moving ? full * this.#affordable(full) : full;
     const size = camera.size.map((n) => Math.max(1, Math.round(n * ratio)));
     if (this.canvas.width !== size[1] || this.canvas.height !== size[0]) {
       [this.canvas.height, this.canvas.width] = size;
     }
     const curtain = this.#curtain === null ? 0 : this.#curtain * size[1];
     painter.paint(camera.mapping(ratio), size, camera.picture, { ...this.#look, curtain, preview: !this.tiles });
-    this.#pace(moving);
+    this.#pace(size[0] * size[1]);
   }
 
-  // A frame of half the resolution is as exact as any, with larger pixels: it is what a slow GPU gets.
-  async #pace(moving) {
+  // A frame of half the resolution is as exact as any, with larger pixels: it is what a slow GPU gets while
+  // the view moves.
+  #affordable(full) {
+    const [rows, cols] = this.camera.size;
+    return clamp(Math.sqrt(FLUENT / (this.#cost * full * full * rows * cols)), 1 / 4, 1);
+  }
+
+  async #pace(pixels) {
     const began = performance.now();
     this.drawing = true;
     await this.painter?.finished();
     this.drawing = false;
-    const spent = performance.now() - began;
-    this.frame = spent;
-    if (moving) {
-      if (spent > FLUENT) this.#coarse = Math.min(4, this.#coarse * 1.5);
-      else if (spent < FLUENT / 4) this.#coarse = Math.max(1, this.#coarse / 1.5);
-    }
+    this.#cost = (performance.now() - began) / pixels;
     if (this.again) {
       this.again = false;
       this.draw();

@@ -1,0 +1,88 @@
+"""`thera app`: a local page with live zoom, or one file that does the same."""
+
+from __future__ import annotations
+
+import socket
+import webbrowser
+from pathlib import Path
+from threading import Timer
+
+import click
+
+from thera.cli.parameters import engine_options
+from thera.errors import InvalidInput, MissingDependency
+
+#: Where the page is looked for first; another free port is taken when this one is not.
+PORT = 8372
+
+
+@click.command("app")
+@click.argument("images", metavar="[IMAGE]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "-m", "--model", default="edsr-air", show_default=True, help="A name from `thera models`, or a file."
+)
+@click.option(
+    "--export", "page", type=click.Path(path_type=Path), help="Write one HTML file, and no page is opened."
+)
+@click.option("--overwrite", is_flag=True, help="Replace an exported file that exists.")
+@click.option("--port", type=click.IntRange(0, 65535), help=f"[default: {PORT}, or another that is free]")
+@click.option("--browser/--no-browser", default=True, help="Open the page in the browser. [default: yes]")
+@engine_options
+def command(
+    images: tuple[Path, ...],
+    model: str,
+    page: Path | None,
+    overwrite: bool,
+    port: int | None,
+    browser: bool,
+    engine: str,
+    device: str,
+    precision: str,
+) -> None:
+    """Look at pictures at any magnification, on a page in your browser.
+
+    \b
+    thera app                                   drop pictures there
+    thera app photo.jpg                         with this one open
+    thera app photo.jpg --export page.html      a file that does the same, to put on the web
+
+    The page is this computer's alone: it listens on 127.0.0.1, and no picture leaves the machine.
+    Needs thera[web]; --export needs nothing.
+    """
+    if page is not None:
+        from thera.models import load
+        from thera.web.export import export_page
+
+        if len(images) != 1:
+            raise click.UsageError(f"--export takes one image, and {len(images)} were given")
+        export_page(images[0], page, load(model, engine, device, precision), overwrite=overwrite)
+        click.echo(f"Wrote {page}.", err=True)
+        return
+    try:
+        import uvicorn
+
+        from thera.web.app import create_app
+    except ImportError as error:
+        raise MissingDependency("The page needs FastAPI and uvicorn: pip install 'thera[web]'.") from error
+    app = create_app(images, model, engine, device, precision)
+    with listening(port) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        click.echo(f"Thera is at {url}\nOnly this computer can reach it. Ctrl-C ends it.", err=True)
+        if browser:
+            Timer(0.5, webbrowser.open, [url]).start()
+        uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
+
+
+def listening(port: int | None) -> socket.socket:
+    """A socket on 127.0.0.1, and nowhere else."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", PORT if port is None else port))
+    except OSError as error:
+        if port is not None:
+            raise InvalidInput(
+                f"The port {port} cannot be used ({error.strerror}): choose another."
+            ) from error
+        listener.bind(("127.0.0.1", 0))
+    return listener

@@ -1,0 +1,231 @@
+"""The local page: pictures in, fields, tiles and files out. For one person, on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi.responses import FileResponse, JSONResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.concurrency import run_in_threadpool
+
+from thera._version import __version__
+from thera.errors import TheraError
+from thera.imaging.sizing import human_bytes
+from thera.models import shipped
+from thera.web.encoding import Region
+from thera.web.gallery import MOST_CELLS, Entry, Gallery, safe_name
+from thera.web.guard import Guard
+from thera.web.jobs import Job, Jobs
+from thera.web.packing import pack
+from thera.web.pages import PAGE
+from thera.web.results import FilterName, Order, scale_file
+from thera.web.tiles import Shown, Tile
+
+#: What the page starts with: the model whose fields its GPU draws.
+LIVE_MODEL = "edsr-air"
+#: A larger file is refused before it is read.
+MOST_BYTES = 1 << 30
+#: Tiles that are rendered at once.
+TILES_AT_ONCE = 2
+
+
+@dataclass
+class Studio:
+    """What the routes share."""
+
+    gallery: Gallery
+    models: Sequence[str]
+    jobs: Jobs = field(default_factory=Jobs)
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(TILES_AT_ONCE))
+
+    def entry(self, id: str) -> Entry:
+        found = self.gallery.find(id)
+        if found is None:
+            raise HTTPException(404, "This picture is not open any more: drop it again.")
+        return found
+
+    def job(self, id: str) -> Job:
+        found = self.jobs.find(id)
+        if found is None:
+            raise HTTPException(404, "There is no such job.")
+        return found
+
+    def known(self, model: str) -> str:
+        if model not in self.models:
+            raise HTTPException(422, f"There is no model {model!r} here: choose {' or '.join(self.models)}.")
+        return model
+
+
+def create_app(
+    images: Sequence[Path] = (),
+    model: str = LIVE_MODEL,
+    engine: str = "auto",
+    device: str = "auto",
+    precision: str = "f32",
+) -> FastAPI:
+    """The page as an application, with these pictures open and this model chosen.
+
+    >>> create_app().title
+    'Thera'
+    """
+    folder = Path(tempfile.mkdtemp(prefix="thera-app-"))
+    gallery = Gallery(folder, engine, device, precision)
+    names = list(dict.fromkeys([model, *(each.name for each in shipped())]))
+    studio = Studio(gallery, names)
+    for image in images:
+        gallery.add(image)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        studio.jobs.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+    app = FastAPI(
+        title="Thera", version=__version__, docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan
+    )
+    app.add_middleware(Guard)
+
+    @app.exception_handler(TheraError)
+    async def sentence(request: Request, error: TheraError) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, 422)
+
+    @app.get("/api/about")
+    def about() -> dict[str, Any]:
+        models = [{"name": name, "live": gallery.live(name)} for name in names]
+        return {"version": __version__, "models": models, "model": model, "most_cells": MOST_CELLS}
+
+    _pictures(app, studio)
+    _jobs(app, studio)
+    app.mount("/", StaticFiles(directory=PAGE, html=True))
+    return app
+
+
+def _pictures(app: FastAPI, studio: Studio) -> None:
+    gallery = studio.gallery
+
+    @app.get("/api/pictures")
+    def list_pictures() -> list[dict[str, object]]:
+        return [entry.describe() for entry in gallery.all()]
+
+    @app.post("/api/pictures", status_code=201)
+    async def add_picture(request: Request, name: str = "picture") -> dict[str, object]:
+        path = gallery.place(name)
+        try:
+            await _receive(request, path)
+            entry = await run_in_threadpool(gallery.add, path, safe_name(name))
+        except TheraError as error:
+            shutil.rmtree(path.parent)
+            raise HTTPException(422, str(error).replace(str(path), safe_name(name))) from error
+        except HTTPException:
+            shutil.rmtree(path.parent)
+            raise
+        return entry.describe()
+
+    @app.delete("/api/pictures/{id}", status_code=204)
+    def remove_picture(id: str) -> None:
+        gallery.remove(studio.entry(id))
+
+    @app.get("/api/pictures/{id}/image")
+    def image(id: str) -> Response:
+        return Response(studio.entry(id).png(), media_type="image/png", headers={"Cache-Control": "private"})
+
+    @app.get("/api/pictures/{id}/tile")
+    async def tile(
+        request: Request,
+        id: str,
+        model: str,
+        x: float,
+        y: float,
+        w: float,
+        h: float,
+        width: Annotated[int, Query(ge=1)],
+        height: Annotated[int, Query(ge=1)],
+        filter: FilterName = "gaussian",
+        sharpness: float = 1.0,
+        shown: Shown = "picture",
+    ) -> Response:
+        entry = studio.entry(id)
+        wanted = Tile.of((y, x, y + h, x + w), (height, width), entry.shape, filter, sharpness, shown)
+        async with studio.turns:
+            if await request.is_disconnected():  # it has gone out of sight while it waited
+                return Response(status_code=499)
+            data = await run_in_threadpool(wanted.png, gallery, entry, studio.known(model))
+        return Response(data, media_type="image/png", headers={"Cache-Control": "private, max-age=3600"})
+
+    @app.post("/api/pictures/{id}/field", status_code=202)
+    def make_field(
+        id: str,
+        model: str,
+        top: int | None = None,
+        left: int | None = None,
+        bottom: int | None = None,
+        right: int | None = None,
+    ) -> dict[str, Any]:
+        """Encodes; the job's result is the packed field, or nothing where tiles are drawn of it."""
+        entry, name = studio.entry(id), studio.known(model)
+        region: Region | None = None
+        if top is not None and left is not None and bottom is not None and right is not None:
+            region = top, left, bottom, right
+
+        def work(job: Job) -> bytes:
+            made = gallery.field(entry, name, region, job.report)
+            return pack(made) if gallery.live(name) else b""
+
+        return studio.jobs.start(work).describe()
+
+    @app.post("/api/pictures/{id}/result", status_code=202)
+    def make_result(id: str, order: Order) -> dict[str, Any]:
+        entry = studio.entry(id)
+        studio.known(order.model)
+        order.wish.for_image(entry.shape)  # refused at once, if at all
+        folder = gallery.place("result").parent
+
+        def work(job: Job) -> Path:
+            model = gallery.model(order.model)
+            return scale_file(entry.path, entry.name, folder, model, order, job.report)
+
+        return studio.jobs.start(work, lambda path: shutil.rmtree(path.parent, ignore_errors=True)).describe()
+
+
+def _jobs(app: FastAPI, studio: Studio) -> None:
+    @app.get("/api/jobs/{id}")
+    def job(id: str) -> dict[str, Any]:
+        return studio.job(id).describe()
+
+    @app.delete("/api/jobs/{id}")
+    def cancel(id: str) -> dict[str, Any]:
+        job = studio.job(id)
+        job.cancel()
+        return job.describe()
+
+    @app.get("/api/jobs/{id}/result")
+    def result(id: str) -> Response:
+        found = studio.job(id).result
+        if found is None:
+            raise HTTPException(409, "This job has no result: it is not done, or was cancelled.")
+        if isinstance(found, Path):
+            return FileResponse(found, filename=found.name)
+        return Response(found, media_type="application/octet-stream")
+
+
+async def _receive(request: Request, path: Path) -> None:
+    """Stores a body as it comes, and no more of it than is taken."""
+    too_large = HTTPException(413, f"The file is larger than the {human_bytes(MOST_BYTES)} that are taken.")
+    if int(request.headers.get("content-length") or 0) > MOST_BYTES:
+        raise too_large
+    count = 0
+    with path.open("wb") as file:
+        async for chunk in request.stream():
+            count += len(chunk)
+            if count > MOST_BYTES:
+                raise too_large
+            file.write(chunk)

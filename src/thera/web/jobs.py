@@ -1,0 +1,114 @@
+"""Work that takes a while: it reports, can be stopped, and stops by itself when nobody asks any more."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
+from typing import Any
+
+from thera.errors import TheraError
+
+#: Seconds without a question after which a job is of no interest to anybody; a tab out of sight asks seldom.
+FORGOTTEN = 90.0
+#: Jobs whose results are kept.
+KEPT = 8
+
+
+class Stopped(Exception):
+    """The job was cancelled, or its page is gone."""
+
+
+class Job:
+    """One piece of work. `state` is waiting, running, done, failed or cancelled."""
+
+    def __init__(self, work: Callable[[Job], Any], discard: Callable[[Any], object]) -> None:
+        self.id = secrets.token_urlsafe(9)
+        self.state, self.share, self.message = "waiting", 0.0, ""
+        self.result: Any = None
+        self._work, self._discard = work, discard
+        self._seen = time.monotonic()
+        self._lock = Lock()
+
+    def report(self, share: float) -> None:
+        """Says how much is done. Raises `Stopped` when the rest is not wanted."""
+        self.share = min(1.0, share)
+        if self.state == "cancelled" or time.monotonic() - self._seen > FORGOTTEN:
+            raise Stopped
+
+    def describe(self) -> dict[str, Any]:
+        self._seen = time.monotonic()
+        return {"id": self.id, "state": self.state, "share": round(self.share, 4), "message": self.message}
+
+    def cancel(self) -> None:
+        with self._lock:
+            if self.state in ("waiting", "running"):
+                self.state = "cancelled"
+
+    def drop(self) -> None:
+        """Cancels, and gives up the result."""
+        self.cancel()
+        with self._lock:
+            if self.result is not None:
+                self._discard(self.result)
+                self.result = None
+
+    def run(self) -> None:
+        if not self._move("waiting", "running"):
+            return
+        try:
+            self.report(0)
+            result = self._work(self)
+        except Stopped:
+            self.state = "cancelled"
+        except TheraError as error:
+            self._fail(str(error))
+        except MemoryError:
+            self._fail("This needs more memory than there is: choose a smaller size.")
+        except Exception as error:
+            # The page must hear of it, and the server go on.
+            self._fail(f"Something went wrong that should not have: {error!r}.")
+        else:
+            self.share, self.result = 1.0, result
+            if not self._move("running", "done"):
+                self.drop()
+
+    def _move(self, before: str, after: str) -> bool:
+        with self._lock:
+            if self.state != before:
+                return False
+            self.state = after
+            return True
+
+    def _fail(self, message: str) -> None:
+        self.message = message
+        self._move("running", "failed")
+
+
+class Jobs:
+    """All jobs, run one after the other: two encoders at once would be slower, and need twice the memory."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="job")
+        self._jobs: dict[str, Job] = {}
+
+    def start(
+        self, work: Callable[[Job], Any], discard: Callable[[Any], object] = lambda result: None
+    ) -> Job:
+        job = Job(work, discard)
+        self._jobs[job.id] = job
+        over = [old for old in self._jobs.values() if old.state not in ("waiting", "running")][:-KEPT]
+        for old in over:
+            self._jobs.pop(old.id).drop()
+        self._pool.submit(job.run)
+        return job
+
+    def find(self, id: str) -> Job | None:
+        return self._jobs.get(id)
+
+    def close(self) -> None:
+        for job in self._jobs.values():
+            job.drop()
+        self._pool.shutdown(wait=True, cancel_futures=True)

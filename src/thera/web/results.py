@@ -1,0 +1,86 @@
+"""What a page downloads: the file through the same code as `thera upscale`, with all that it carried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from thera.cli.upscale import filter_of
+from thera.imaging.files import holds, prepare_file
+from thera.imaging.formats import FORMATS, format_named
+from thera.imaging.picture import Picture
+from thera.imaging.sizing import Wish
+from thera.models import Model
+
+FilterName = Literal["gaussian", "box", "butterworth", "ideal", "none"]
+
+
+class Order(BaseModel):
+    """What was asked for: a scale or a size, and how."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str
+    scale: float | None = None
+    width: int | None = None
+    height: int | None = None
+    filter: FilterName = "gaussian"
+    sharpness: float = 1.0
+    ensemble: bool = False
+    format: str | None = None
+    quality: int | None = None
+
+    @property
+    def wish(self) -> Wish:
+        if self.width is not None and self.height is not None:
+            return Wish(scale=self.scale, size=(self.height, self.width))
+        return Wish(scale=self.scale, width=self.width, height=self.height)
+
+    @property
+    def label(self) -> str:
+        """What the file's name says: x2.5, 1920x1080, w1920, h1080."""
+        if self.scale is not None:
+            return f"x{self.scale:g}"
+        if self.width is not None and self.height is not None:
+            return f"{self.width}x{self.height}"
+        return f"w{self.width}" if self.width is not None else f"h{self.height}"
+
+
+def scale_file(
+    source: Path, name: str, folder: Path, model: Model, order: Order, progress: Callable[[float], object]
+) -> Path:
+    """Scales `source`, which its owner calls `name`, into `folder`; gives the path of the result."""
+    form = None if order.format is None else format_named(order.format)
+    suffix = Path(name).suffix
+
+    def output(picture: Picture) -> Path:
+        """The input's own ending if its format holds the picture as it is, else PNG's or TIFF's."""
+        ending = ".png" if holds(FORMATS["png"], picture) else ".tif"
+        for each in FORMATS.values():
+            if suffix.lower() in each.suffixes and holds(each, picture):
+                ending = suffix
+        return folder / f"{Path(name).stem}_{order.label}{form.suffix if form else ending}"
+
+    job = prepare_file(
+        source,
+        output,
+        model,
+        order.wish,
+        form=form,
+        quality=order.quality,
+        ensemble=order.ensemble,
+        psf=filter_of(order.filter, order.sharpness),
+        overwrite=True,
+    )
+    total, done = job.scaling.layout.height * job.scaling.layout.width, 0
+
+    def count(pixels: int) -> None:
+        nonlocal done
+        done += pixels
+        progress(done / total)
+
+    job.run(count)
+    return job.output

@@ -1,0 +1,281 @@
+"""The program behind the page: what it answers, what it refuses, what it stops."""
+
+from __future__ import annotations
+
+import io
+import time
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from thera.cli.main import run
+from thera.field import HeatField
+from thera.web import gallery, jobs
+from thera.web.guard import refusal
+from thera.web.packing import unpack
+
+ASTRONAUT = Path(__file__).parents[1] / "data" / "astronaut.png"
+
+
+def add(client: Any, data: bytes | None = None, name: str = "astronaut.png") -> dict[str, Any]:
+    answer = client.post("/api/pictures", params={"name": name}, content=data or ASTRONAUT.read_bytes())
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+def finished(client: Any, job: dict[str, Any], seconds: float = 60) -> dict[str, Any]:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        job = client.get(f"/api/jobs/{job['id']}").json()
+        if job["state"] not in ("waiting", "running"):
+            return job
+        time.sleep(0.02)
+    raise TimeoutError(job)
+
+
+def test_a_picture_becomes_a_packed_field(client: Any, astronaut_field: HeatField) -> None:
+    picture = add(client)
+    assert (picture["width"], picture["height"], picture["whole"]) == (96, 64, True)
+    job = client.post(f"/api/pictures/{picture['id']}/field", params={"model": "edsr-air"}).json()
+    assert finished(client, job)["state"] == "done"
+    field = unpack(client.get(f"/api/jobs/{job['id']}/result").content)
+    assert np.abs(field.render(scale=3) - astronaut_field.render(scale=3)).max() < 0.3 / 255
+
+
+def test_a_part_of_a_picture_is_that_part_of_the_field(client: Any, astronaut_field: HeatField) -> None:
+    picture = add(client)
+    query = {"model": "edsr-air", "top": 10, "left": 20, "bottom": 40, "right": 70}
+    job = client.post(f"/api/pictures/{picture['id']}/field", params=query).json()
+    assert finished(client, job)["state"] == "done"
+    field = unpack(client.get(f"/api/jobs/{job['id']}/result").content)
+    expected = astronaut_field.crop(slice(10, 40), slice(20, 70)).render(scale=2)
+    assert np.abs(field.render(scale=2) - expected).max() < 0.3 / 255
+
+
+@pytest.mark.parametrize("shown", ["picture", "gradient", "laplacian"])
+def test_tiles_are_renderings_of_their_region(client: Any, astronaut_field: HeatField, shown: str) -> None:
+    picture = add(client)
+    query = {
+        "model": "edsr-air",
+        "x": 16,
+        "y": 8,
+        "w": 32,
+        "h": 24,
+        "width": 128,
+        "height": 96,
+        "shown": shown,
+    }
+    answer = client.get(f"/api/pictures/{picture['id']}/tile", params=query)
+    assert answer.status_code == 200, answer.text
+    tile = np.asarray(Image.open(io.BytesIO(answer.content)), np.float64)
+    region = {"region": (8, 16, 32, 48), "size": (96, 128)}
+    expected = {
+        "picture": lambda: astronaut_field.render(**region),
+        "gradient": lambda: np.sqrt((astronaut_field.gradient(**region) ** 2).sum(-1)),
+        "laplacian": lambda: 0.5 + 0.06 * astronaut_field.laplacian(**region),
+    }[shown]()
+    assert np.abs(tile - 255 * np.clip(expected, 0, 1)).max() <= 0.51  # rounded to 8 bits
+
+
+def test_a_picture_too_large_for_one_piece_is_tiled_from_what_is_near(
+    client: Any, astronaut_field: HeatField, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gallery, "MOST_CELLS", 64 * 64)
+    picture = add(client)
+    assert not picture["whole"]
+    query = {"model": "edsr-air", "x": 16, "y": 8, "w": 32, "h": 24, "width": 128, "height": 96}
+    answer = client.get(f"/api/pictures/{picture['id']}/tile", params=query)
+    tile = np.asarray(Image.open(io.BytesIO(answer.content)), np.float64)
+    expected = astronaut_field.render(region=(8, 16, 32, 48), size=(96, 128))
+    assert np.abs(tile - 255 * np.clip(expected, 0, 1)).max() <= 0.51
+    job = client.post(f"/api/pictures/{picture['id']}/field", params={"model": "edsr-air"}).json()
+    told = finished(client, job)
+    assert told["state"] == "failed" and "zoom in" in told["message"]
+
+
+def test_a_download_is_the_file_that_the_program_writes(client: Any, tmp_path: Path) -> None:
+    source = tmp_path / "photo.jpg"
+    exif = Image.Exif()
+    exif[0x013B] = "Somebody"
+    with Image.open(ASTRONAUT) as image:
+        image.convert("RGB").crop((0, 0, 40, 30)).save(source, exif=exif, dpi=(300, 300), quality=95)
+    picture = add(client, source.read_bytes(), "photo.jpg")
+    order = {"model": "edsr-air", "scale": 2.5, "filter": "box", "sharpness": 1.2}
+    job = client.post(f"/api/pictures/{picture['id']}/result", json=order).json()
+    assert finished(client, job)["state"] == "done"
+    answer = client.get(f"/api/jobs/{job['id']}/result")
+    assert 'filename="photo_x2.5.jpg"' in answer.headers["content-disposition"]
+    with pytest.raises(SystemExit) as ended:
+        run(
+            [
+                "upscale",
+                str(source),
+                "-s",
+                "2.5",
+                "-m",
+                "edsr-air",
+                "--filter",
+                "box",
+                "--sharpness",
+                "1.2",
+                "-q",
+            ]
+        )
+    assert ended.value.code == 0
+    assert answer.content == (tmp_path / "photo_x2.5.jpg").read_bytes()
+    with Image.open(io.BytesIO(answer.content)) as image:
+        assert image.size == (100, 75) and image.getexif()[0x013B] == "Somebody"
+
+
+def test_an_exact_size_and_another_format(client: Any) -> None:
+    picture = add(client)
+    order = {"model": "edsr-air", "width": 50, "height": 70, "format": "webp"}
+    job = client.post(f"/api/pictures/{picture['id']}/result", json=order).json()
+    assert finished(client, job)["state"] == "done"
+    answer = client.get(f"/api/jobs/{job['id']}/result")
+    with Image.open(io.BytesIO(answer.content)) as image:
+        assert image.size == (50, 70) and image.format == "WEBP"
+
+
+def test_a_cancelled_job_stops_at_its_next_step(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    going, stop, steps = Event(), Event(), []
+
+    def slow(model: Any, pixels: Any, region: Any, progress: Any) -> None:
+        for step in range(1000):
+            steps.append(step)
+            going.set()
+            stop.wait(5)
+            progress(step / 1000)
+
+    monkeypatch.setattr(gallery, "encode", slow)
+    picture = add(client)
+    job = client.post(f"/api/pictures/{picture['id']}/field", params={"model": "edsr-air"}).json()
+    assert going.wait(10)
+    assert client.delete(f"/api/jobs/{job['id']}").json()["state"] == "cancelled"
+    stop.set()
+    monkeypatch.undo()
+    after = client.post(f"/api/pictures/{picture['id']}/field", params={"model": "edsr-air"}).json()
+    assert finished(client, after)["state"] == "done"  # what comes next is not held up
+    assert len(steps) == 1
+    assert client.get(f"/api/jobs/{job['id']}/result").status_code == 409
+
+
+def test_a_job_that_nobody_asks_about_stops(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "FORGOTTEN", 0.05)
+    stopped = Event()
+
+    def slow(model: Any, pixels: Any, region: Any, progress: Any) -> None:
+        try:
+            for _ in range(100):
+                time.sleep(0.02)
+                progress(0.5)
+        except jobs.Stopped:
+            stopped.set()
+            raise
+
+    monkeypatch.setattr(gallery, "encode", slow)
+    picture = add(client)
+    client.post(f"/api/pictures/{picture['id']}/field", params={"model": "edsr-air"})
+    assert stopped.wait(5)
+
+
+@pytest.mark.parametrize("data", [b"no image at all", b"", ASTRONAUT.read_bytes()[:300]])
+def test_a_wrong_file_is_refused_by_its_own_name(client: Any, data: bytes) -> None:
+    answer = client.post("/api/pictures", params={"name": "notes.txt"}, content=data)
+    assert answer.status_code == 422
+    assert "notes.txt" in answer.json()["detail"] and "thera-app" not in answer.text
+    assert client.get("/api/pictures").json() == []
+
+
+def test_a_file_that_is_too_large_is_refused(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thera.web.app.MOST_BYTES", 1000)
+    answer = client.post("/api/pictures", content=ASTRONAUT.read_bytes())
+    assert answer.status_code == 413 and "larger" in answer.json()["detail"]
+
+
+def test_names_cannot_leave_their_folder(client: Any) -> None:
+    picture = add(client, name="../../..\\evil/..")
+    assert picture["name"] == "picture"
+    assert add(client, name="a/../b\x00\n.png")["name"] == "b.png"
+
+
+@pytest.mark.parametrize(
+    ("order", "words"),
+    [
+        ({"scale": 0}, "above 0"),
+        ({"scale": 2, "width": 5}, "not scale and width"),
+        ({"scale": 1e6}, "more than"),
+        ({}, "none of them"),
+        ({"scale": 2, "model": "edsr-none"}, "no model"),
+    ],
+)
+def test_an_order_that_cannot_be_met_is_refused_at_once(
+    client: Any, order: dict[str, Any], words: str
+) -> None:
+    picture = add(client)
+    answer = client.post(f"/api/pictures/{picture['id']}/result", json={"model": "edsr-air", **order})
+    assert answer.status_code == 422 and words in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"w": -1},
+        {"x": 500},
+        {"width": 5000, "height": 5000},
+        {"w": 0.001, "h": 0.001},
+        {"sharpness": 0},
+        {"filter": "magic"},
+    ],
+)
+def test_tiles_that_cannot_be_made_are_refused(client: Any, query: dict[str, Any]) -> None:
+    picture = add(client)
+    wanted = {"model": "edsr-air", "x": 0, "y": 0, "w": 8, "h": 8, "width": 16, "height": 16, **query}
+    assert client.get(f"/api/pictures/{picture['id']}/tile", params=wanted).status_code == 422
+
+
+def test_a_closed_picture_is_gone(client: Any) -> None:
+    picture = add(client)
+    assert client.delete(f"/api/pictures/{picture['id']}").status_code == 204
+    assert client.get(f"/api/pictures/{picture['id']}/image").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "example.org"},
+        {"host": "127.0.0.1.example.org"},
+        {"origin": "https://example.org"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:9999"},
+        {"sec-fetch-site": "cross-site"},
+    ],
+)
+def test_other_sites_are_refused(client: Any, headers: dict[str, str]) -> None:
+    answer = client.post("/api/pictures", content=ASTRONAUT.read_bytes(), headers=headers)
+    assert answer.status_code == 403
+    assert client.get("/api/pictures").json() == []
+
+
+def test_the_page_itself_is_not_refused() -> None:
+    own = {"host": "localhost:8372", "origin": "http://localhost:8372", "sec-fetch-site": "same-origin"}
+    assert refusal(own) is None
+    assert refusal({"host": "[::1]:8372"}) is None
+
+
+def test_the_page_may_load_nothing_from_elsewhere(client: Any) -> None:
+    answer = client.get("/")
+    assert answer.status_code == 200 and "default-src 'self'" in answer.headers["content-security-policy"]
+    assert "http://" not in answer.text and "https://" not in answer.text
+
+
+def test_the_socket_is_on_loopback_and_another_port_is_found() -> None:
+    from thera.cli.app import listening
+
+    with listening(0) as first:
+        host, port = first.getsockname()
+        assert host == "127.0.0.1" and port > 0
