@@ -3,18 +3,35 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
-from thera.imaging.files import FileScaling
 from thera.imaging.sizing import human_bytes
+from thera.imaging.tiling import Plan
+from thera.models import Model
 
 #: Pixels encoded for each pixel of the input from which on it is worth telling.
 MUCH_OVERLAP = 1.6
 #: Seconds before a bar appears.
 PATIENCE = 2.0
+
+
+class Job(Protocol):
+    """A file about to be scaled into another: what there is to tell of it before it runs."""
+
+    @property
+    def model(self) -> Model: ...
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def tiles(self) -> int: ...
+    @property
+    def output(self) -> Path: ...
+    @property
+    def notes(self) -> tuple[str, ...]: ...
 
 
 class Feedback:
@@ -27,14 +44,14 @@ class Feedback:
         if not self.quiet:
             click.echo(text, err=True)
 
-    def plan(self, source: str, job: FileScaling, ensemble: bool) -> None:
+    def plan(self, source: str, job: Job, ensemble: bool) -> None:
         """The plan in one line: sizes, model, engine, tiles, memory."""
-        plan, info = job.scaling.plan, job.scaling.model.info
+        plan, info = job.plan, job.model.info
         (H, W), (rows, cols) = plan.source, plan.size
         engine = f"{info.engine} on {info.device}" + (
             "" if info.precision == "f32" else f", {info.precision}"
         )
-        tiles = "1 tile" if plan.tiles == 1 else f"{plan.tiles} tiles"
+        tiles = "1 tile" if job.tiles == 1 else f"{job.tiles} tiles"
         rotations = ", 4 rotations" if ensemble else ""
         self.say(
             f"{source} {W}×{H} → {job.output} {cols}×{rows}"

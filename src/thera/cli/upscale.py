@@ -17,6 +17,8 @@ from thera.imaging import DEFAULT_MODEL
 if TYPE_CHECKING:
     from thera.cli.feedback import Feedback
     from thera.field import Filter
+    from thera.geo.upscaling import RasterScaling
+    from thera.imaging.files import FileScaling
     from thera.imaging.picture import Picture
     from thera.models import Model
 
@@ -64,6 +66,14 @@ FILTERS = ("gaussian", "box", "butterworth", "ideal", "none")
 @click.option("-r", "--recursive", is_flag=True, help="Folders within the folder too.")
 @click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
 @click.option("--strip", is_flag=True, help="Drop ICC profile, EXIF, XMP and resolution.")
+@click.option(
+    "--range",
+    "stretch",
+    metavar="LO:HI",
+    help="Of a raster: the values that stand for black and white. Also dtype, percentile or 2%:98%."
+    " [default: dtype of bytes, percentile of others]",
+)
+@click.option("--cog", is_flag=True, help="Of a raster: write a cloud-optimised GeoTIFF.")
 @click.option("--max-pixels", type=int, help="Read images up to this many pixels. [default: 268 million]")
 @click.option("-q", "--quiet", is_flag=True, help="Only errors.")
 @click.option("--json", "as_json", is_flag=True, help="A summary for machines, on stdout.")
@@ -79,6 +89,7 @@ def command(source: Path, output: Path | None, as_json: bool, quiet: bool, **giv
     thera upscale textures/ upscaled/ -s 2 -r         a tree of files; run again to go on
     thera upscale map.tif --scale 8 --memory 1GiB     any size in bounded memory
     thera upscale photo.jpg --scale 0.3               down, without aliasing
+    thera upscale scene.tif out.tif -s 2.5 --cog      a GeoTIFF, its bands, place and nodata kept
 
     OUTPUT defaults to a name beside INPUT that says the scale. Depth, colour profile, EXIF, XMP and
     resolution are kept. Nothing is written until everything is checked, and an interrupted run leaves no
@@ -131,6 +142,8 @@ class Run:
     recursive: bool
     overwrite: bool
     strip: bool
+    stretch: str | None
+    cog: bool
     max_pixels: int | None
 
     def __post_init__(self) -> None:
@@ -141,6 +154,11 @@ class Run:
         self._filter = filter_of(self.shape, self.sharpness)
         self._wish = Wish(self.scale, self.size, self.width, self.height, self.fit)
         self._wish.check()
+        self._stretch = None
+        if self.stretch is not None:
+            from thera.geo.values import Stretch
+
+            self._stretch = Stretch.parse(self.stretch)
         # ONNX Runtime prepares the model on another core while this one imports the rest and reads the image.
         self._loading = ThreadPoolExecutor(1).submit(self._load)
 
@@ -230,14 +248,39 @@ class Run:
         return record | {"status": "failed", "error": str(error)}
 
     def _scale(self, source: Path, folder: Path, stem: str, output: Path | None) -> dict[str, Any]:
+        began = time.monotonic()
+        prepare = self._raster if self._is_raster(source, output) else self._picture
+        job = prepare(source, folder, stem, output)
+        self.feedback.plan(str(source), job, self.ensemble)
+        plan, info = job.plan, job.model.info
+        with self.feedback.progress(plan.size[0] * plan.size[1], source.name) as progress:
+            job.run(progress)
+        return {
+            "output": str(job.output),
+            "status": "done",
+            "from": [plan.source[1], plan.source[0]],
+            "to": [plan.size[1], plan.size[0]],
+            "format": job.form.name,
+            "depth": job.depth,
+            "model": info.name,
+            "engine": info.engine,
+            "device": info.device,
+            "precision": info.precision,
+            "ensemble": self.ensemble,
+            "tiles": job.tiles,
+            "memory": plan.memory,
+            "seconds": round(time.monotonic() - began, 3),
+            "notes": list(job.notes),
+        }
+
+    def _picture(self, source: Path, folder: Path, stem: str, output: Path | None) -> "FileScaling":
         from thera.imaging.files import prepare_file
         from thera.imaging.reading import MAX_PIXELS
 
         def named(picture: "Picture") -> Path:
             return folder / (stem + self._suffix(source, picture))
 
-        began = time.monotonic()
-        job = prepare_file(
+        return prepare_file(
             source,
             output or named,
             self.loaded(),
@@ -252,27 +295,34 @@ class Run:
             alpha="data" if self.alpha == "data" else "cover",
             max_pixels=self.max_pixels or MAX_PIXELS,
         )
-        self.feedback.plan(str(source), job, self.ensemble)
-        layout, plan, info = job.scaling.layout, job.scaling.plan, job.scaling.model.info
-        with self.feedback.progress(layout.height * layout.width, source.name) as progress:
-            job.run(progress)
-        return {
-            "output": str(job.output),
-            "status": "done",
-            "from": [plan.source[1], plan.source[0]],
-            "to": [layout.width, layout.height],
-            "format": job.form.name,
-            "depth": layout.depth,
-            "model": info.name,
-            "engine": info.engine,
-            "device": info.device,
-            "precision": info.precision,
-            "ensemble": self.ensemble,
-            "tiles": plan.tiles,
-            "memory": plan.memory,
-            "seconds": round(time.monotonic() - began, 3),
-            "notes": list(job.notes),
-        }
+
+    def _raster(self, source: Path, folder: Path, stem: str, output: Path | None) -> "RasterScaling":
+        from thera.geo.upscaling import prepare_raster
+        from thera.imaging.formats import FORMATS
+
+        suffix = source.suffix if source.suffix.lower() in FORMATS["tiff"].suffixes else ".tif"
+        return prepare_raster(
+            source,
+            output or folder / (stem + suffix),
+            self.loaded(),
+            self._wish,
+            stretch=self._stretch,
+            ensemble=self.ensemble,
+            psf=self._filter,
+            memory=self.memory,
+            overwrite=self.overwrite,
+            strip=self.strip,
+            alpha="data" if self.alpha == "data" else "cover",
+            cog=self.cog,
+        )
+
+    def _is_raster(self, source: Path, output: Path | None) -> bool:
+        """Whether to scale a file as a raster: it is one and becomes one, or it was asked for."""
+        from thera.geo.raster import is_raster
+        from thera.imaging.formats import FORMATS, format_of
+
+        form = self._format or (None if output is None else format_of(output))
+        return self.cog or self._stretch is not None or (form in (None, FORMATS["tiff"]) and is_raster(source))
 
     def _suffix(self, source: Path, picture: "Picture") -> str:
         """The input's own ending if its format holds the picture as it is, else PNG's or TIFF's."""

@@ -20,6 +20,7 @@ from .picture import Layout, Picture, Range
 from .planes import without_alpha
 from .reading import MAX_PIXELS, read
 from .sizing import Wish, human_bytes, physical_memory
+from .tiling import Plan
 from .upscaling import Scaling, prepare
 from .writing import encode, replacing
 
@@ -37,6 +38,22 @@ class FileScaling:
     metadata: Metadata
     quality: int | None
     notes: tuple[str, ...]
+
+    @property
+    def model(self) -> Model:
+        return self.scaling.model
+
+    @property
+    def plan(self) -> Plan:
+        return self.scaling.plan
+
+    @property
+    def tiles(self) -> int:
+        return self.plan.tiles
+
+    @property
+    def depth(self) -> str:
+        return self.scaling.layout.depth
 
     def run(self, progress: Callable[[int], object] = lambda pixels: None) -> None:
         """Writes the output, whole or not at all."""

@@ -33,7 +33,7 @@ PROCESS_MEMORY, TORCH_MEMORY = 200 << 20, 300 << 20
 ENCODER_BYTES = {"edsr": 1400, "rdn": 11_000, "air": 0, "plus": 11_600, "pro": 10_600}
 #: Channels of the features that a field keeps.
 FEATURES = {"air": 64, "plus": 128, "pro": 64}
-#: A plan that encodes this many times the pixels of the best one is taken if it needs less memory.
+#: How much more than the best plan's work one may do that needs less memory, unless said otherwise.
 GOOD_ENOUGH = 1.15
 
 
@@ -79,12 +79,14 @@ def make_plan(
     memory: int,
     held: int,
     part: tuple[slice, slice] | None = None,
+    good_enough: float = GOOD_ENOUGH,
 ) -> Plan:
     """The cheapest tiles within `memory` bytes.
 
     `held` counts what input and output take; the process itself comes on top.
     `fields`: how many are kept for each strip, one for each plane of colours and each rotation.
     `part`: the rows and columns of the input to scale, all of them unless given.
+    `good_enough`: a plan that encodes this many times the pixels of the best one is taken if it is smaller.
     """
     down, along = part or (slice(0, source[0]), slice(0, source[1]))
     H, W = down.stop - down.start, along.stop - along.start
@@ -123,7 +125,7 @@ def make_plan(
             " go to disk as they come."
         )
     best = min(plan.encoded for plan in possible)
-    frugal = (plan for plan in possible if plan.encoded <= GOOD_ENOUGH * best)
+    frugal = (plan for plan in possible if plan.encoded <= good_enough * best)
     return min(frugal, key=lambda plan: plan.memory)
 
 

@@ -1,0 +1,66 @@
+"""Outputs in frames: rectangles of whole tiles, computed and written one after the other."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thera.imaging.picture import Range
+from thera.models import Model
+
+from .raster import Box, Group, Raster
+from .values import marked
+
+#: A side of the tiles of an output.
+TILE = 512
+
+
+def frames(size: tuple[int, int], side: int) -> Iterator[Box]:
+    """Squares of `side`, less at the right and below, that cover an output row by row.
+
+    >>> list(frames((3, 5), 4))
+    [(0, 0, 3, 4), (0, 4, 3, 5)]
+    """
+    for top in range(0, size[0], side):
+        for left in range(0, size[1], side):
+            yield top, left, min(top + side, size[0]), min(left + side, size[1])
+
+
+def fill_levels(model: Model) -> int:
+    """Halvings of the picture after which one cell is as wide as what the network sees on one side of it."""
+    return max(1, (model.info.halo - 1).bit_length())
+
+
+class Frame:
+    """The samples of one frame, h×w×bands: group after group put in, then finished."""
+
+    def __init__(self, raster: Raster, valid: NDArray[np.bool_]) -> None:
+        """`valid`: h×w×bands, which of the samples there shall be."""
+        self.raster = raster
+        self.valid = valid
+        self.samples = np.zeros(valid.shape, raster.dtype)
+
+    def needs(self, group: Group) -> bool:
+        return any(bool(self.valid[..., band - 1].any()) for band in group.bands)
+
+    def put(self, group: Group, span: Range, values: NDArray[np.float32]) -> None:
+        """Stores h×w×3 floats, 0 and 1 being `span`, in the units of the raster."""
+        if len(group.bands) == 1:
+            values = values.mean(axis=2, keepdims=True)
+        for i, band in enumerate(group.bands):
+            self.samples[..., band - 1] = span.restore(values[..., i], self.raster.dtype)
+
+    def finished(self) -> NDArray:
+        """All samples, and nodata (NaN or 0 where the raster has none) at those that are not valid."""
+        if self.raster.declared is not None:
+            return marked(self.samples, self.valid, self.raster.declared)
+        nothing = self.raster.dtype.type(np.nan if self.raster.dtype.kind == "f" else 0)
+        return np.where(self.valid, self.samples, nothing)
+
+    def write(self, dataset: Any, box: Box) -> None:
+        """Writes the frame, and the mask where the raster has one."""
+        window = (box[0], box[2]), (box[1], box[3])
+        dataset.write(np.moveaxis(self.finished(), -1, 0), window=window)
+        if self.raster.masked:
+            dataset.write_mask(self.valid.any(axis=-1), window=window)

@@ -1,0 +1,230 @@
+"""Raster files as they are described, and windows of them as a network sees them."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from thera.errors import ImageFileError
+from thera.models.optional import require
+
+Box = tuple[int, int, int, int]  # top, left, bottom, right
+
+#: Endings of raster files, and the drivers of GDAL that read them.
+DRIVERS = {".tif": "GTiff", ".tiff": "GTiff", ".vrt": "VRT", ".jp2": "JP2OpenJPEG"}
+#: Those that no other part of Thera reads.
+RASTER_ONLY = (".vrt", ".jp2")
+#: Sample types that are scaled, as NumPy writes them.
+TYPES = ("u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8")
+#: Bytes that GDAL may keep of what it has read and what it is about to write.
+CACHE = 64 << 20
+#: Bytes of samples read at a time where the whole raster is looked at.
+PASS_BYTES = 16 << 20
+#: Descriptions of the old pixels, which the new ones do not meet.
+_STALE = "STATISTICS_"
+#: Tags that say how a file stores its pixels, or that have a place of their own.
+_STRUCTURE = ("IMAGE_STRUCTURE", "DERIVED_SUBDATASETS", "SUBDATASETS", "RPC")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Bands that a network sees together: red, green and blue, or one that is shown to it three times.
+
+    `bands` are counted from 1. An alpha says where the others are valid.
+    """
+
+    bands: tuple[int, ...]
+    alpha: bool = False
+
+    def __str__(self) -> str:
+        return f"band {self.bands[0]}" if len(self.bands) == 1 else f"bands {', '.join(map(str, self.bands))}"
+
+
+@dataclass(frozen=True)
+class Raster:
+    """A raster file: its shape, its place, and all that describes it. Holds no pixels and no open file."""
+
+    path: Path
+    shape: tuple[int, int]
+    dtype: np.dtype
+    nodata: tuple[float | None, ...]
+    masked: bool
+    crs: Any
+    transform: Any
+    gcps: tuple[list[Any], Any]
+    rpcs: Any
+    colours: tuple[Any, ...]
+    descriptions: tuple[str | None, ...]
+    units: tuple[str | None, ...]
+    scales: tuple[float, ...]
+    offsets: tuple[float, ...]
+    tags: dict[str | None, dict[str, str]] = field(repr=False)
+    band_tags: tuple[dict[str, str], ...] = field(repr=False)
+    blocks: tuple[int, int]
+    covers: bool = True  # whether an alpha says where the others are valid, or is a band like them
+
+    @property
+    def count(self) -> int:
+        return len(self.nodata)
+
+    @property
+    def georeferenced(self) -> bool:
+        """Whether there is an affine way from its pixels to the ground."""
+        return self.crs is not None and not self.transform.is_identity
+
+    @property
+    def declared(self) -> float | None:
+        """The one nodata value that a GeoTIFF has room for: that of the first band whose type holds it."""
+        return next((value for value in self.nodata if value is not None and self._holds(value)), None)
+
+    def _holds(self, value: float) -> bool:
+        if self.dtype.kind == "f":
+            return True
+        limits = np.iinfo(self.dtype)
+        return limits.min <= value <= limits.max and value == round(value)
+
+    @property
+    def groups(self) -> list[Group]:
+        """All bands, in the groups they are seen in."""
+        names = [colour.name for colour in self.colours]
+        rgb: tuple[int, ...] = ()
+        if all(names.count(name) == 1 for name in ("red", "green", "blue")):
+            rgb = tuple(names.index(name) + 1 for name in ("red", "green", "blue"))
+        alone = [
+            Group((band,), alpha=self.covers and names[band - 1] == "alpha")
+            for band in range(1, self.count + 1)
+            if band not in rgb
+        ]
+        return [Group(rgb), *alone] if rgb else alone
+
+    @property
+    def alpha(self) -> int | None:
+        """The band that says where the others are valid."""
+        return next((group.bands[0] for group in self.groups if group.alpha), None)
+
+    def windows(self) -> Iterator[Box]:
+        """Windows that cover the raster, each a whole number of its blocks or as much as is read at once."""
+        H, W = self.shape
+        high, wide = self.blocks
+        wide = W if wide >= W else wide * max(1, 2048 // wide)
+        rows = PASS_BYTES // (wide * self.count * self.dtype.itemsize)
+        high = max(1, rows // high * high or rows)
+        for top in range(0, H, high):
+            for left in range(0, W, wide):
+                yield top, left, min(top + high, H), min(left + wide, W)
+
+
+@contextmanager
+def gdal() -> Iterator[None]:
+    """GDAL with a bounded cache, on all cores, masks inside their files; its errors in a sentence."""
+    rasterio = require("rasterio", "geo", "A raster")
+    options = {"GDAL_CACHEMAX": CACHE, "GDAL_NUM_THREADS": "ALL_CPUS", "GDAL_TIFF_INTERNAL_MASK": True}
+    with rasterio.Env(**options):
+        yield
+
+
+@contextmanager
+def opened(path: Path, driver: str | None = None) -> Iterator[Any]:
+    """A raster file, open; by whatever driver knows it, unless one is given."""
+    import rasterio
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
+            dataset = rasterio.open(path, driver=driver)
+    except rasterio.errors.RasterioError as error:
+        if not path.exists():
+            raise ImageFileError(f"{path} does not exist.") from None
+        raise ImageFileError(f"{path} is no raster that can be read: {sentence(error)}.") from error
+    with dataset:
+        yield dataset
+
+
+def is_raster(path: Path) -> bool:
+    """Whether a file has what only a raster has: a place on the ground, nodata, a mask, or many bands.
+
+    Other TIFFs are pictures. So are all of them where rasterio is not installed, and maps of a palette's
+    colours.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in DRIVERS or find_spec("rasterio") is None:
+        return False
+    try:
+        with gdal(), opened(path, driver=DRIVERS[suffix]) as dataset:
+            nodata = any(value is not None for value in dataset.nodatavals)
+            if any(colour.name == "palette" for colour in dataset.colorinterp):
+                return nodata
+            placed = dataset.crs is not None or not dataset.transform.is_identity or bool(dataset.gcps[0])
+            return placed or nodata or dataset.rpcs is not None or _masked(dataset) or dataset.count > 4
+    except ImageFileError:  # its reader has more to say of it
+        return suffix in RASTER_ONLY
+
+
+def _masked(dataset: Any) -> bool:
+    """Whether there is a mask of its own: neither from nodata nor from alpha, which are read themselves."""
+    return any([flag.name for flag in flags] == ["per_dataset"] for flags in dataset.mask_flag_enums)
+
+
+def describe(path: str | Path) -> Raster:
+    """What a raster file is. Raises ImageFileError, with one sentence, for one that cannot be scaled."""
+    path = Path(path)
+    with gdal(), opened(path) as dataset:
+        if not dataset.count:
+            raise ImageFileError(f"{path} holds several rasters and no bands: name one of them.")
+        types = set(dataset.dtypes)
+        if len(types) > 1:
+            raise ImageFileError(
+                f"{path} has bands of {' and '.join(sorted(types))}: convert them to one type"
+                " (gdal_translate -ot Float32)."
+            )
+        dtype = np.dtype(types.pop())
+        if dtype.kind == "c":
+            raise ImageFileError(
+                f"{path} holds complex numbers ({dtype}): scale its amplitude, or its parts."
+            )
+        if dtype.str[1:] not in TYPES:
+            raise ImageFileError(f"{path} holds {dtype} numbers: expected at most 32 bits, or floats.")
+        colours = tuple(dataset.colorinterp)
+        if any(colour.name == "palette" for colour in colours):
+            raise ImageFileError(
+                f"{path} holds the numbers of a palette's colours, between which there is nothing: expand it"
+                " first (gdal_translate -expand rgba)."
+            )
+        spaces = [None, *(name for name in dataset.tag_namespaces() if _describes(name))]
+        return Raster(
+            path=path,
+            shape=(dataset.height, dataset.width),
+            dtype=dtype,
+            nodata=tuple(dataset.nodatavals),
+            masked=_masked(dataset),
+            crs=dataset.crs,
+            transform=dataset.transform,
+            gcps=dataset.gcps,
+            rpcs=dataset.rpcs,
+            colours=colours,
+            descriptions=tuple(dataset.descriptions),
+            units=tuple(dataset.units),
+            scales=tuple(dataset.scales),
+            offsets=tuple(dataset.offsets),
+            tags={name: _lasting(dataset.tags(ns=name)) for name in spaces},
+            band_tags=tuple(_lasting(dataset.tags(band)) for band in dataset.indexes),
+            blocks=dataset.block_shapes[0],
+        )
+
+
+def _describes(space: str) -> bool:
+    return bool(space) and space not in _STRUCTURE and not space.startswith("xml:")
+
+
+def _lasting(tags: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in tags.items() if not key.startswith(_STALE)}
+
+
+def sentence(error: Exception) -> str:
+    """The first line of a library's complaint."""
+    return str(error).strip().rstrip(".").splitlines()[0]

@@ -1,0 +1,160 @@
+"""What a raster's numbers mean: the values that stand for 0 and 1, and the one that means nothing."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thera.errors import InvalidInput
+from thera.imaging.picture import Range
+
+#: Percentiles that stand for 0 and 1 unless others are given: a few outliers shall not darken all the rest.
+PERCENTILES = (0.5, 99.5)
+#: Bits of a number that one pass over the raster decides.
+_DIGIT = 16
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Which values shall stand for 0 and 1: the type's own, percentiles of the raster, or `low` and `high`.
+
+    Values beyond them are not clipped; the network sees them below 0 or above 1.
+    """
+
+    kind: Literal["dtype", "percentile", "given"]
+    low: float = math.nan
+    high: float = math.nan
+
+    @classmethod
+    def parse(cls, text: str) -> "Stretch":
+        """`dtype`, `percentile`, LO%:HI% or LO:HI.
+
+        >>> Stretch.parse("2%:98%")
+        Stretch(kind='percentile', low=2.0, high=98.0)
+        >>> Stretch.parse("-1000:10000")
+        Stretch(kind='given', low=-1000.0, high=10000.0)
+        """
+        if text == "dtype":
+            return cls("dtype")
+        if text == "percentile":
+            return cls("percentile", *PERCENTILES)
+        parts = text.split(":")
+        percent = all(part.endswith("%") for part in parts)
+        try:
+            low, high = (float(part.removesuffix("%") if percent else part) for part in parts)
+        except ValueError:
+            low = high = math.nan
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise InvalidInput(
+                f"{text!r} is no range of values: write dtype, percentile, two percentiles like 2%:98%, or"
+                " the two values that shall stand for black and white, like 0:10000."
+            )
+        if percent and not 0 <= low < high <= 100:
+            raise InvalidInput(f"{text!r} are no percentiles: they go from 0% to 100%.")
+        return cls("percentile" if percent else "given", low, high)
+
+    @classmethod
+    def usual(cls, dtype: np.dtype) -> "Stretch":
+        """Bytes are what they show; other numbers mean something only beside each other."""
+        return cls("dtype") if dtype == np.uint8 else cls("percentile", *PERCENTILES)
+
+
+def type_range(dtype: np.dtype) -> Range:
+    """The range that a sample type spans: an integer's own, 0 to 1 of a float.
+
+    >>> type_range(np.dtype(np.int16))
+    Range(low=-32768.0, high=32767.0)
+    """
+    if dtype.kind == "f":
+        return Range(0.0, 1.0)
+    limits = np.iinfo(dtype)
+    return Range(float(limits.min), float(limits.max))
+
+
+class Percentiles:
+    """Exact percentiles of numbers that come in pieces, in the memory of a few histograms.
+
+    Numbers are decided 16 bits at a time, from the highest: all pieces are counted once for each pass.
+
+    >>> wanted = Percentiles(np.dtype(np.float32), (0, 50))
+    >>> for _ in range(wanted.passes):
+    ...     wanted.count(np.float32([3.5, -1.25, 7])), wanted.narrow()
+    (None, None)
+    (None, None)
+    >>> wanted.values
+    [-1.25, 3.5]
+    """
+
+    def __init__(self, dtype: np.dtype, percents: tuple[float, ...]) -> None:
+        self.dtype = dtype
+        self.percents = percents
+        bits = 8 * dtype.itemsize
+        self.passes = max(1, bits // _DIGIT)
+        self._shift = max(0, bits - _DIGIT)
+        self._unsigned = np.dtype(f"u{dtype.itemsize}")
+        self._known = [0] * len(percents)  # the leading bits of each, as decided so far
+        self._ranks: list[int] | None = None  # among the numbers that begin with those bits
+        self.total = 0
+        self._counts: dict[int, NDArray[np.int64]] = {}
+
+    def count(self, numbers: NDArray) -> None:
+        """Counts numbers, all of them finite."""
+        keys = self._keys(numbers.ravel())
+        digits = (keys >> self._shift) & (2**_DIGIT - 1)
+        for known in set(self._known):
+            here = digits
+            if self._ranks is not None:
+                here = digits[keys >> (self._shift + _DIGIT) == known]
+            counts = np.bincount(here.astype(np.intp), minlength=2**_DIGIT)
+            self._counts[known] = self._counts.get(known, 0) + counts
+
+    def narrow(self) -> None:
+        """Ends a pass: decides the next bits."""
+        if self._ranks is None:
+            self.total = int(self._counts[0].sum()) if self._counts else 0
+            self._ranks = [round(p / 100 * max(0, self.total - 1)) for p in self.percents]
+        for i, (known, rank) in enumerate(zip(self._known, self._ranks, strict=True)):
+            upto = np.cumsum(self._counts.get(known, np.zeros(2**_DIGIT, np.int64)))
+            digit = min(int(np.searchsorted(upto, rank, side="right")), 2**_DIGIT - 1)
+            self._ranks[i] = rank - (int(upto[digit - 1]) if digit else 0)
+            self._known[i] = (known << _DIGIT) | digit
+        self._counts = {}
+        self._shift -= _DIGIT
+
+    @property
+    def values(self) -> list[float]:
+        """The percentiles, after the last pass."""
+        keys = np.array(self._known, np.uint64).astype(self._unsigned)
+        sign = self._unsigned.type(1 << (8 * self.dtype.itemsize - 1))
+        if self.dtype.kind == "f":
+            keys = np.where(keys & sign, keys ^ sign, ~keys)
+        elif self.dtype.kind == "i":
+            keys = keys ^ sign
+        return [float(value) for value in keys.view(self.dtype)]
+
+    def _keys(self, numbers: NDArray) -> NDArray:
+        """Unsigned integers in the order of the numbers."""
+        bits = np.ascontiguousarray(numbers).view(self._unsigned)
+        sign = self._unsigned.type(1 << (8 * self.dtype.itemsize - 1))
+        if self.dtype.kind == "f":
+            return np.where(bits & sign, ~bits, bits | sign)
+        return bits ^ sign if self.dtype.kind == "i" else bits
+
+
+def marked(samples: NDArray, valid: NDArray[np.bool_], nodata: float) -> NDArray:
+    """The samples with `nodata` where they are not valid, and only there.
+
+    A valid sample that happens to be `nodata` becomes its neighbour.
+
+    >>> marked(np.uint8([0, 7, 9]), np.array([True, True, False]), 0)
+    array([1, 7, 0], dtype=uint8)
+    """
+    dtype = samples.dtype
+    mark = dtype.type(nodata)
+    if dtype.kind == "f":
+        beside = np.nextafter(mark, dtype.type(0) if mark else dtype.type(1))
+    else:
+        beside = dtype.type(int(mark) + (1 if mark < np.iinfo(dtype).max else -1))
+    return np.where(valid, np.where(samples == mark, beside, samples), mark)

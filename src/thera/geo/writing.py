@@ -1,0 +1,168 @@
+"""Rasters out: tiled, compressed, with overviews, or as cloud-optimised GeoTIFF; whole or not at all."""
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from thera.errors import ImageFileError
+from thera.imaging.sizing import human_bytes
+
+from .frames import TILE
+from .raster import Raster, gdal
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an output lies: its size, and its way to the ground."""
+
+    size: tuple[int, int]
+    crs: Any
+    transform: Any
+    gcps: tuple[Sequence[Any], Any] = ((), None)
+    rpcs: Any = None
+
+    @classmethod
+    def scaled(cls, raster: Raster, size: tuple[int, int]) -> "Place":
+        """The same ground under `size` = (height, width) pixels."""
+        from affine import Affine
+        from rasterio.control import GroundControlPoint
+
+        down, across = (N / n for n, N in zip(raster.shape, size, strict=True))
+        points = [
+            GroundControlPoint(p.row * down, p.col * across, p.x, p.y, p.z, p.id, p.info)
+            for p in raster.gcps[0]
+        ]
+        rpcs = None if raster.rpcs is None else _scaled_rpcs(raster.rpcs, down, across)
+        transform = raster.transform * Affine.scale(1 / across, 1 / down)
+        return cls(size, raster.crs, transform, (points, raster.gcps[1]), rpcs)
+
+
+def _scaled_rpcs(rpcs: Any, down: float, across: float) -> Any:
+    """Rational polynomials for pixels of another size, counted from the centre of the first."""
+    scaled = copy(rpcs)
+    scaled.line_off = (rpcs.line_off + 0.5) * down - 0.5
+    scaled.samp_off = (rpcs.samp_off + 0.5) * across - 0.5
+    scaled.line_scale = rpcs.line_scale * down
+    scaled.samp_scale = rpcs.samp_scale * across
+    return scaled
+
+
+@contextmanager
+def writing(
+    path: Path, raster: Raster, place: Place, *, cog: bool = False, strip: bool = False
+) -> Iterator[Any]:
+    """A dataset to write that is `raster` but for its pixels and its place, and becomes `path` when all went
+    well. Everything unfinished lies in a folder beside it, which is removed whatever happens.
+    """
+    import rasterio
+
+    folder = path.with_name(f".{path.stem[:40]}-{os.urandom(4).hex()}.part")
+    try:
+        folder.mkdir()
+        with gdal():
+            working = folder / "working.tif"
+            with rasterio.open(working, "w", **_profile(raster, place)) as dataset:
+                _describe(dataset, raster, place, strip)
+                yield dataset
+            finished = _finish(working, folder / "finished.tif", cog)
+            _check(finished, place, raster.count)
+        finished.replace(path)
+    except rasterio.errors.RasterioError as error:
+        raise ImageFileError(f"{path} could not be written: {_reason(error, path)}.") from error
+    except OSError as error:
+        raise ImageFileError(f"{path} could not be written: {_reason(error, path)}.") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _profile(raster: Raster, place: Place) -> dict[str, Any]:
+    height, width = place.size
+    names = [colour.name for colour in raster.colours]
+    profile = {
+        "driver": "GTiff",
+        "height": height,
+        "width": width,
+        "count": raster.count,
+        "dtype": raster.dtype.name,
+        "crs": place.crs,
+        "nodata": raster.declared,
+        "photometric": "RGB" if names[:3] == ["red", "green", "blue"] else "MINISBLACK",
+        "tiled": True,
+        "blockxsize": TILE,
+        "blockysize": TILE,
+        "interleave": "pixel",
+        "compress": "deflate",
+        "predictor": 3 if raster.dtype.kind == "f" else 2,
+        "bigtiff": "if_safer",
+    }
+    if not place.transform.is_identity:
+        profile["transform"] = place.transform
+    return profile
+
+
+def _describe(dataset: Any, raster: Raster, place: Place, strip: bool) -> None:
+    dataset.colorinterp = raster.colours
+    dataset.descriptions = raster.descriptions
+    dataset.units = [unit or "" for unit in raster.units]
+    dataset.scales, dataset.offsets = raster.scales, raster.offsets
+    points, crs = place.gcps
+    if points:
+        dataset.gcps = points, crs
+    if place.rpcs is not None:
+        dataset.rpcs = place.rpcs
+    if strip:
+        return
+    for space, tags in raster.tags.items():
+        dataset.update_tags(ns=space, **tags)
+    for band, tags in enumerate(raster.band_tags, 1):
+        dataset.update_tags(band, **tags)
+
+
+def _finish(working: Path, finished: Path, cog: bool) -> Path:
+    """Adds overviews: smaller copies, halved until one fits in a tile."""
+    import rasterio
+    from rasterio.enums import Resampling
+    from rasterio.shutil import copy as copy_raster
+
+    if cog:
+        options = {"compress": "deflate", "predictor": "yes", "blocksize": TILE, "resampling": "average"}
+        copy_raster(working, finished, driver="COG", bigtiff="if_safer", **options)
+        return finished
+    with rasterio.open(working, "r+") as dataset:
+        factors = [2**k for k in range(1, 32) if max(dataset.shape) > TILE * 2 ** (k - 1)]
+        if factors:
+            dataset.build_overviews(factors, Resampling.average)
+    return working
+
+
+def _check(path: Path, place: Place, count: int) -> None:
+    """Refuses a file that was not written to its end, which GDAL may close without a word."""
+    import rasterio
+
+    with rasterio.open(path) as dataset:
+        whole = (dataset.shape, dataset.count) == (place.size, count)
+    if not whole:
+        raise OSError(errno.EIO, "it came out incomplete")
+
+
+def check_room(path: Path, pixel_bytes: int, size: tuple[int, int], cog: bool) -> None:
+    """Refuses an output for which the disk has no room: pixels and overviews, and twice of it for a COG."""
+    needed = pixel_bytes * size[0] * size[1] * (8 if cog else 4) // 3
+    free = shutil.disk_usage(path.parent).free
+    if needed > free:
+        raise ImageFileError(
+            f"The output of {size[1]:,}×{size[0]:,} may take {human_bytes(needed)} on the way and"
+            f" {path.parent} has {human_bytes(free)} free: make room or choose another folder."
+        )
+
+
+def _reason(error: Exception, path: Path) -> str:
+    if getattr(error, "errno", None) == errno.ENOSPC or shutil.disk_usage(path.parent).free < 1 << 20:
+        return "the disk is full"
+    return (getattr(error, "strerror", None) or str(error)).strip().rstrip(".").splitlines()[0].lower()
