@@ -111,7 +111,7 @@ def test_alpha_may_take_the_values_it_lies_between_and_no_others():
     alpha = np.zeros((9, 9), np.uint8)
     alpha[4, 4] = 200
     axis = Axis.whole(9, 36)
-    low, high = AlphaLimits(alpha, (0.25, 0.25)).at(axis, axis)
+    low, high = AlphaLimits(alpha, (36, 36)).at(axis, axis)
     assert low.max() == 0
     near = np.abs(axis.centre - 4.5) < 1  # nearer to that pixel's centre than its neighbours' are
     np.testing.assert_array_equal(high > 0, np.outer(near, near))

@@ -154,7 +154,8 @@ class RasterScaling:
         if alpha.min() == alpha.max():
             return np.broadcast_to(alpha[:1, :1, None], (len(rows), len(cols), 3))
         inside = (Axis(a.cell - low, a.offset, a.step) for a, low in ((rows, top), (cols, left)))
-        low, high = AlphaLimits(alpha, (rows.step, cols.step)).at(*inside)
+        size = [n / axis.step for n, axis in zip(alpha.shape, (rows, cols), strict=True)]
+        low, high = AlphaLimits(alpha, size).at(*inside)
         return np.clip(self._values(reader, group, span, plan, box), low[..., None], high[..., None])
 
 

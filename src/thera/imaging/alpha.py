@@ -90,8 +90,9 @@ class AlphaLimits:
     true one, however sharp, lies within that range too.
     """
 
-    def __init__(self, alpha: NDArray, steps: Sequence[float]) -> None:
-        """`steps`: input pixels per output pixel, down and across."""
+    def __init__(self, alpha: NDArray, size: Sequence[float]) -> None:
+        """`size`: of the output, if all of it came from this alpha."""
+        steps = [n / N for n, N in zip(alpha.shape, size, strict=True)]
         self.low = self.high = alpha
         if max(steps) > 1:  # an output pixel covers several of the input, and may look one farther
             reach = tuple(round(step / 2) for step in steps)
@@ -99,20 +100,26 @@ class AlphaLimits:
 
     def at(self, rows: Axis, cols: Axis) -> tuple[NDArray, NDArray]:
         """The lowest and highest alpha of the output pixels at these rows and columns."""
-        corners = [
-            np.ix_(r, c) for r in _between(rows, len(self.low)) for c in _between(cols, self.low.shape[1])
-        ]
+        return self._among([np.ix_(r, c) for r in self._between(rows, 0) for c in self._between(cols, 1)])
+
+    def near(self, points: NDArray[np.float64]) -> tuple[NDArray, NDArray]:
+        """The lowest and highest alpha of output pixels at points (..., 2): row and column of each."""
+        cells = np.floor(points).astype(np.int64)
+        rows, cols = (Axis(cells[..., i], points[..., i] - cells[..., i] - 0.5, 1.0) for i in (0, 1))
+        return self._among([(r, c) for r in self._between(rows, 0) for c in self._between(cols, 1)])
+
+    def _among(self, corners: list[tuple[NDArray, ...]]) -> tuple[NDArray, NDArray]:
         low, high = (plane[corners[0]] for plane in (self.low, self.high))
         for corner in corners[1:]:
             np.minimum(low, self.low[corner], out=low)
             np.maximum(high, self.high[corner], out=high)
         return low, high
 
-
-def _between(axis: Axis, cells: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The two cells between whose centres each output pixel lies."""
-    other = np.clip(axis.cell + np.where(axis.offset < 0, -1, 1), 0, cells - 1)
-    return axis.cell, other
+    def _between(self, axis: Axis, which: int) -> list[NDArray[np.int64]]:
+        """The two cells between whose centres each output pixel lies."""
+        last = self.low.shape[which] - 1
+        other = axis.cell + np.where(axis.offset < 0, -1, 1)
+        return [np.clip(cell, 0, last) for cell in (axis.cell, other)]
 
 
 def _extreme(plane: NDArray, reach: tuple[int, ...], pick: np.ufunc) -> NDArray:

@@ -40,12 +40,18 @@ class Plane:
 
     def put(self, values: NDArray[np.float32], rows: Axis, cols: Axis, out: NDArray) -> None:
         """Stores n×W'×3 floats in the plane's channels of `out`, n×W'×C samples."""
+        self.store(values, out, None if self.limits is None else self.limits.at(rows, cols))
+
+    def store(
+        self, values: NDArray[np.float32], out: NDArray, limits: tuple[NDArray, NDArray] | None = None
+    ) -> None:
+        """`put`, within the lowest and highest samples there may be."""
         if self.channels.stop - self.channels.start == 1:
             values = values.mean(axis=2, keepdims=True)
         if self.inks:
             values = 1 - values
-        if self.limits is not None:
-            low, high = (self.span.normalise(limit) for limit in self.limits.at(rows, cols))
+        if limits is not None:
+            low, high = (self.span.normalise(limit) for limit in limits)
             values = np.clip(values, low[..., None], high[..., None])
         # Another type than the input's, for a format that holds no other, spans its whole range.
         span = self.span if out.dtype == self.samples.dtype else Range.of(out)
@@ -66,8 +72,7 @@ def planes_of(picture: Picture, size: tuple[int, int]) -> list[Plane]:
         planes.append(Plane(samples, slice(3, 4), span, inks=True))
     if picture.alpha and not constant_alpha(picture):
         last = slice(colours, colours + 1)
-        steps = [n / N for n, N in zip(picture.layout.size, size, strict=True)]
-        limits = AlphaLimits(samples[..., -1], steps) if picture.covers else None
+        limits = AlphaLimits(samples[..., -1], size) if picture.covers else None
         planes.append(Plane(samples, last, Range.of(samples[..., last]), limits=limits))
     return planes
 
