@@ -17,10 +17,13 @@ PATIENCE = 10
 
 
 @contextmanager
-def connected(scheduler: str | None, workers: int = 1, cores: int = 1) -> Iterator["Client"]:
+def connected(
+    scheduler: str | None, workers: int = 1, threads: int = 1, cores: int = 1
+) -> Iterator["Client"]:
     """A client of the scheduler at an address, or of one with so many workers on this machine.
 
-    Each worker on this machine does one task at a time, on so many `cores`.
+    Each worker on this machine does so many tasks at a time, one on each of its `threads`, and NumPy's own
+    products in each of them take so many `cores`.
     """
     distributed = require("distributed", "dask", "work on several processes or machines")
     if scheduler is not None:
@@ -35,14 +38,14 @@ def connected(scheduler: str | None, workers: int = 1, cores: int = 1) -> Iterat
             check(client)
             yield client
         return
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(cores))
+    environment = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(cores))
     with (
         distributed.LocalCluster(
             n_workers=workers,
-            threads_per_worker=1,
+            threads_per_worker=threads,
             memory_limit=0,  # plans keep to theirs
-            dashboard_address=None,
-            env=threads,
+            dashboard_address=":0",
+            env=environment,
         ) as cluster,
         distributed.Client(cluster) as client,
     ):

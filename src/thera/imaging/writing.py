@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,7 +86,7 @@ def _write_pillow(
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A file to write that becomes `path` when all went well, and otherwise leaves nothing behind."""
     # Named before it is made: a signal at any moment finds a name to remove.
-    temporary = path.with_name(f".{path.stem[:40]}-{os.urandom(4).hex()}.part")
+    temporary = partial_path(path)
     try:
         with temporary.open("x+b") as file:
             yield file
@@ -93,12 +94,28 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         if error.errno is None:
             raise
-        raise ImageFileError(f"{path} could not be written: {_reason(error)}.") from error
+        raise ImageFileError(f"{path} could not be written: {reason_of(error)}.") from error
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _reason(error: OSError) -> str:
+def partial_path(path: Path) -> Path:
+    """A new name beside `path` for what becomes `path` when it is whole."""
+    return path.with_name(f".{path.stem[:40]}-{os.urandom(4).hex()}.part")
+
+
+def partial_stem(path: Path) -> str | None:
+    """The stem, up to 40 letters of it, of what a file or folder was to become, if its name says so.
+
+    >>> partial_stem(partial_path(Path("photo.png")))
+    'photo'
+    """
+    name = re.fullmatch(r"\.(.*)-[0-9a-f]{8}\.part", path.name)
+    return None if name is None else name[1]
+
+
+def reason_of(error: OSError) -> str:
+    """Why a file could not be written, within a sentence."""
     if error.errno == errno.ENOSPC:
         return "the disk is full"
     return (error.strerror or str(error)).lower()
