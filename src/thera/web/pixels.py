@@ -26,7 +26,7 @@ def displayed(picture: Picture) -> NDArray[np.float32]:
     return values if values.shape[2] == 3 else np.repeat(values, 3, axis=2)
 
 
-def eight_bits(values: NDArray[np.float32]) -> NDArray[np.uint8]:
+def eight_bits(values: NDArray) -> NDArray[np.uint8]:
     return np.rint(255 * np.clip(values, 0, 1)).astype(np.uint8)
 
 

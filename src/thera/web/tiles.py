@@ -57,7 +57,7 @@ class Tile:
             raise InvalidInput(f"Tiles are made at scales up to {MOST_SCALE}: ask for a larger region.")
         return cls((top, left, bottom, right), size, filter_of(filter, sharpness) or Gaussian(), shown)
 
-    def values(self, field: HeatField) -> NDArray[np.float32]:
+    def values(self, field: HeatField) -> NDArray:
         """What is drawn, before it is held to [0, 1]."""
         options: RenderOptions = {"size": self.size, "region": self.region, "psf": self.psf}
         if self.shown == "gradient":
