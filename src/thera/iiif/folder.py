@@ -10,6 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote_to_bytes
@@ -17,7 +18,7 @@ from urllib.parse import quote, unquote_to_bytes
 from thera.errors import ImageFileError, UnknownImage
 from thera.imaging.formats import READABLE_SUFFIXES
 
-_ENLARGED = re.compile(r"(.+):(\d{1,4})x", re.DOTALL)
+_ENLARGED = re.compile(r"(.+):([0-9]{1,4})x", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ class Folder:
         for root, folders, files in os.walk(self.path):
             folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
             for file in sorted(files):
-                if file.startswith(".") or not file.lower().endswith(READABLE_SUFFIXES):
-                    continue
-                yield (Path(root) / file).relative_to(self.path).as_posix()
+                name = (Path(root) / file).relative_to(self.path).as_posix()
+                if file.lower().endswith(READABLE_SUFFIXES):
+                    with suppress(UnknownImage):
+                        yield self._file(name).name

@@ -162,8 +162,8 @@ def _limited(alpha: Plane, rows: Axis, cols: Axis) -> tuple[Plane, Axis, Axis]:
         ranges.append((max(0, int(axis.cell[0]) - margin), min(cells, int(axis.cell[-1]) + 1 + margin)))
     (top, bottom), (left, right) = ranges
     around = alpha.samples[top:bottom, left:right, alpha.channels.start]
-    size = max(1, round(len(around) / rows.step)), max(1, round(around.shape[1] / cols.step))
-    plane = Plane(alpha.samples, alpha.channels, alpha.span, limits=AlphaLimits(around, size))
+    limits = AlphaLimits(around, (len(around) / rows.step, around.shape[1] / cols.step))
+    plane = Plane(alpha.samples, alpha.channels, alpha.span, limits=limits)
     return plane, _shifted(rows, top), _shifted(cols, left)
 
 
@@ -175,20 +175,27 @@ def _shifted(axis: Axis, origin: int) -> Axis:
 def _paint_turned(
     source: Source, turn: Turn, fields: list[HeatField], box: Box, out: NDArray[np.uint8]
 ) -> None:
-    mapping = turn.mapping(box)
-    colours = fields[0].warp(mapping, out.shape[:2], memory=RENDER_MEMORY)
+    """The samples of a turned view, of the fields of the cells of a box: `HeatField.warp` where it shows."""
+    coverage = turn.coverage()
+    shown = coverage > 0
+    at, jacobian = turn.points(box)[shown], turn.jacobian
+
+    def seen(field: HeatField) -> NDArray[np.float32]:
+        return np.clip(field.sample(at, jacobian=jacobian, memory=RENDER_MEMORY), 0, 1)
+
+    colours, alpha = seen(fields[0]), np.ones((len(at), 1), np.float32)
     if source.grey:
-        colours = colours.mean(axis=2, keepdims=True)
-    colours, alpha = np.clip(colours, 0, 1), np.ones((*out.shape[:2], 1), np.float32)
+        colours = colours.mean(axis=1, keepdims=True)
     if source.alpha is not None:
-        values = fields[1].warp(mapping, out.shape[:2], memory=RENDER_MEMORY).mean(axis=2)
-        alpha = np.clip(values, *turn.extremes(source.alpha.cells(*box)[..., 0], mapping))[..., None]
-    coverage = turn.coverage()[..., None]
-    if out.shape[2] == colours.shape[2]:
-        values = (colours * alpha + 1 - alpha) * coverage
+        around = source.alpha.cells(*box)[..., 0]
+        limits = AlphaLimits(around, np.divide(around.shape, np.linalg.norm(jacobian, axis=1))).near(at)
+        alpha = np.clip(seen(fields[1]).mean(axis=1), *limits)[:, None]
+    covered = coverage[shown][:, None]
+    if out.shape[2] == colours.shape[1]:
+        values = (colours * alpha + 1 - alpha) * covered
     else:
-        values = np.concatenate([colours, alpha * coverage], axis=2)
-    out[:] = np.rint(values * 255)
+        values = np.concatenate([colours, alpha * covered], axis=1)
+    out[shown] = np.rint(values * 255)
 
 
 def _written(samples: NDArray[np.uint8], request: Request, quality: int) -> bytes:

@@ -23,10 +23,10 @@ IMAGE_FORMATS: dict[str, tuple[Format, str]] = {
     "webp": (FORMATS["webp"], "image/webp"),
 }
 
-_WHOLE, _DECIMAL = r"(\d{1,9})", r"(\d{1,9}(?:\.\d{0,15})?|\.\d{1,15})"
+_WHOLE, _DECIMAL = r"([0-9]{1,9})", r"([0-9]{1,9}(?:\.[0-9]{0,15})?|\.[0-9]{1,15})"
 _PIXELS = re.compile(",".join([_WHOLE] * 4))
 _PERCENT = re.compile("pct:" + ",".join([_DECIMAL] * 4))
-_BOX = re.compile(r"(\d{0,9}),(\d{0,9})")
+_BOX = re.compile(r"([0-9]{0,9}),([0-9]{0,9})")
 _SCALE = re.compile("pct:" + _DECIMAL)
 _ROTATION = re.compile("(!?)" + _DECIMAL)
 

@@ -124,7 +124,8 @@ class Server:
             except (
                 TheraError
             ) as error:  # of the file, whatever was wrong with it; where it lies is our affair
-                raise ImageFileError(str(error).replace(str(image.path), image.name)) from error
+                reason = str(error).removeprefix(f"{image.path}: ").replace(str(image.path), "It")
+                raise ImageFileError(f"{image.name}: {reason}") from error
             self.memory.put(("source", image.key), source, source.nbytes)
             return source
 

@@ -48,17 +48,28 @@ class Turn:
     def tile(self, top: int, left: int, rows: int, cols: int) -> Turn:
         return replace(self, size=(rows, cols), origin=(top, left))
 
-    def mapping(self, box: Box) -> NDArray[np.float64]:
-        """The 2×3 matrix from positions in this part to positions in the cells of a box of the file."""
-        linear, shift = self.place[:, :2], self.place[:, 2]
-        start = self.scale * (linear @ np.array(self.origin) + shift) + self.corner - np.array(box[:2])
-        return np.column_stack([self.scale[:, None] * linear, start])
+    @property
+    def jacobian(self) -> NDArray[np.float64]:
+        """The sides of a pixel, in the file's pixels."""
+        return self.scale[:, None] * self.place[:, :2]
+
+    def points(self, box: Box) -> NDArray[np.float64]:
+        """Where the middles of its pixels lie in a box of the file, (rows, columns, 2)."""
+        return self._upright(self._middles()) * self.scale + self.corner - np.array(box[:2])
+
+    def _upright(self, at: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Positions in this part as positions in the picture before it was turned."""
+        return (at + self.origin) @ self.place[:, :2].T + self.place[:, 2]
+
+    def _middles(self) -> NDArray[np.float64]:
+        rows, cols = (np.arange(n) + 0.5 for n in self.size)
+        return np.stack(np.meshgrid(rows, cols, indexing="ij"), axis=-1)
 
     def box(self, shape: tuple[int, int]) -> Box | None:
         """The cells of a file of `shape` that its pixels are read from; None if they are all beside it."""
         rows, cols = self.size
-        corners = np.array([[0, 0, 1], [rows, 0, 1], [0, cols, 1], [rows, cols, 1]])
-        at = corners @ self.mapping((0, 0, 0, 0)).T
+        corners = np.array([[0, 0], [rows, 0], [0, cols], [rows, cols]])
+        at = self._upright(corners) * self.scale + self.corner
         # Only what the region holds is shown, and a footprint reaches this far beyond its middle.
         low = np.maximum(at.min(axis=0), self.corner)
         high = np.minimum(at.max(axis=0), self.corner + self.scale * self.upright)
@@ -69,25 +80,8 @@ class Turn:
         bottom, right = (int(v) for v in np.minimum(np.ceil(high + margin), shape))
         return top, left, bottom, right
 
-    def _grid(self) -> NDArray[np.float64]:
-        rows, cols = (np.arange(n) + 0.5 for n in self.size)
-        return np.stack([*np.meshgrid(rows, cols, indexing="ij"), np.ones(self.size)], axis=-1)
-
     def coverage(self) -> NDArray[np.float32]:
         """How much of each pixel the turned image covers, by the distance of its middle from the edges."""
-        at = self._grid()
-        at[..., :2] += self.origin
-        at = at @ self.place.T
+        at = self._upright(self._middles())
         inside = np.minimum(at, np.array(self.upright) - at) + 0.5
         return np.clip(inside, 0, 1).prod(axis=-1).astype(np.float32)
-
-    def extremes(
-        self, plane: NDArray[np.float32], mapping: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """The lowest and highest of the four cells between whose middles each pixel lies."""
-        at = self._grid() @ mapping.T - 0.5
-        low = np.floor(at).astype(int)
-        last = np.array(plane.shape) - 1
-        around = [np.clip(low + step, 0, last) for step in ((0, 0), (0, 1), (1, 0), (1, 1))]
-        found = np.stack([plane[cell[..., 0], cell[..., 1]] for cell in around])
-        return found.min(axis=0), found.max(axis=0)
