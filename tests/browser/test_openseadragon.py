@@ -1,0 +1,124 @@
+"""OpenSeadragon, the viewer that most IIIF sites have, on images of `thera serve`."""
+
+from __future__ import annotations
+
+import io
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from conftest import missing
+from PIL import Image
+
+import thera
+
+HERE = Path(__file__).parent
+OPENSEADRAGON = HERE / "node_modules" / "openseadragon" / "build" / "openseadragon" / "openseadragon.min.js"
+PHOTO = HERE.parent / "data" / "astronaut.png"
+WIDTH, HEIGHT = 512, 400  # of the page
+PAGE = (
+    """<!doctype html><body style="margin: 0"><div id="viewer" style="width: 100vw; height: 100vh"></div>"""
+)
+OPEN = """
+url => new Promise((resolve, reject) => {
+  window.viewer = OpenSeadragon({
+    id: "viewer", tileSources: url, crossOriginPolicy: "Anonymous",
+    drawer: "webgl",  // the other one stretches every tile by a pixel, to hide seams
+    showNavigationControl: false, immediateRender: true, animationTime: 0, maxZoomPixelRatio: 1,
+  });
+  viewer.addHandler("open-failed", event => reject(new Error(event.message)));
+  viewer.addHandler("tile-load-failed", event => reject(new Error(event.message)));
+  viewer.addHandler("open", () => resolve());
+})"""
+ZOOM_TO_FULL_SIZE = """
+() => new Promise(resolve => {
+  const image = viewer.world.getItemAt(0), viewport = viewer.viewport;
+  viewport.zoomTo(image.imageToViewportZoom(1), null, true);
+  viewport.panTo(viewport.getHomeBounds().getCenter(), true);
+  const done = () => resolve(image.viewportToImageZoom(viewport.getZoom(true)));
+  const look = () => image.getFullyLoaded() ? requestAnimationFrame(done) : setTimeout(look, 50);
+  viewer.forceRedraw();
+  setTimeout(look, 200);
+})"""
+
+
+@pytest.fixture(scope="module")
+def library() -> Path:
+    if not OPENSEADRAGON.is_file():
+        missing("these tests need OpenSeadragon: run `npm ci` in tests/browser")
+    return OPENSEADRAGON
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory) -> Iterator[str]:
+    """`thera serve` with a photograph of 96×64, as a program of its own."""
+    folder = tmp_path_factory.mktemp("images")
+    Image.open(PHOTO).convert("RGB").save(folder / "photo.png")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "thera", "serve", str(folder), "--port", str(port), "--no-cache", "-q"]
+    program = subprocess.Popen([*command, "--quality", "100"])
+    url = f"http://127.0.0.1:{port}/iiif/3"
+    try:
+        for _ in range(600):
+            assert program.poll() is None, "thera serve ended"
+            try:
+                if httpx.get(f"{url}/photo.png/info.json", timeout=60).status_code == 200:
+                    break
+            except httpx.TransportError:
+                time.sleep(0.1)
+        yield url
+    finally:
+        program.terminate()
+        program.wait(30)
+
+
+@pytest.fixture
+def page(browser: Any, library: Path) -> Iterator[Any]:
+    page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+    page.set_content(PAGE)
+    page.add_script_tag(path=str(library))
+    yield page
+    page.close()
+
+
+def test_openseadragon_zooms_to_eight_times_the_image_s_own_size(page, served, tmp_path):
+    asked: list[tuple[int, str]] = []
+    page.on("response", lambda response: asked.append((response.status, response.url)))
+    page.evaluate(OPEN, f"{served}/photo.png:8x/info.json")
+    zoom = page.evaluate(ZOOM_TO_FULL_SIZE)
+    assert abs(zoom - 1) < 1e-6  # a pixel of the screen is one of the enlarged image, an eighth of the file's
+    shot = np.asarray(Image.open(io.BytesIO(page.screenshot())).convert("RGB")).astype(float)
+
+    pixels = np.asarray(Image.open(PHOTO).convert("RGB"))
+    rendered = thera.load("edsr-air").encode(pixels.astype(np.float32) / 255).render(scale=8)
+    top, left = (rendered.shape[0] - HEIGHT) // 2, (rendered.shape[1] - WIDTH) // 2
+    expected = 255 * np.clip(rendered, 0, 1)[top : top + HEIGHT, left : left + WIDTH]
+    bicubic = Image.fromarray(pixels).resize((768, 512), Image.Resampling.BICUBIC)
+    other = np.asarray(bicubic, float)[top : top + HEIGHT, left : left + WIDTH]
+
+    def distance(image: np.ndarray) -> float:
+        return float(np.sqrt(np.mean((shot - image) ** 2)))
+
+    assert distance(expected) < 1  # rounding, and JPEG at its best
+    assert distance(other) > 5 * distance(expected)  # it is the field that is seen
+    tiles = [url for _, url in asked if url.endswith(".jpg")]
+    assert len(tiles) > 1 and all("photo.png:8x/" in url for url in tiles)
+    assert {status for status, _ in asked} <= {200, 304}
+
+
+def test_openseadragon_opens_the_image_at_its_own_size(page, served):
+    page.evaluate(OPEN, f"{served}/photo.png/info.json")
+    assert abs(page.evaluate(ZOOM_TO_FULL_SIZE) - 1) < 1e-6
+    shot = np.asarray(Image.open(io.BytesIO(page.screenshot())).convert("RGB")).astype(float)
+    pixels = np.asarray(Image.open(PHOTO).convert("RGB"))
+    top, left = (HEIGHT - 64) // 2, (WIDTH - 96) // 2
+    shown = shot[top : top + 64, left : left + 96]
+    assert np.sqrt(np.mean((shown - pixels) ** 2)) < 1.5
