@@ -24,6 +24,11 @@ def as_mapping(mapping: Any, size: tuple[int, int], field: HeatField) -> Mapping
     """Output points (N, 2) to input points (N, 2), NaN for none, and the Jacobian, (2, 2) or (N, 2, 2)."""
     if callable(mapping):
         return lambda points: _call(mapping, points, field)
+    return projective(mapping, size)
+
+
+def projective(mapping: Any, size: tuple[int, int]) -> Mapping:
+    """The mapping of a 3×3 homography or a 2×3 affine matrix, for an output of `size` = (H', W')."""
     try:
         matrix = to_numpy(mapping).astype(np.float64)
     except (TypeError, ValueError):

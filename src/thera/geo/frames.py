@@ -15,6 +15,9 @@ from .values import marked
 #: A side of the tiles of an output.
 TILE = 512
 
+Part = tuple[slice, slice]  # rows and columns of a frame
+WHOLE: Part = (slice(None), slice(None))
+
 
 def frames(size: tuple[int, int], side: int) -> Iterator[Box]:
     """Squares of `side`, less at the right and below, that cover an output row by row.
@@ -41,15 +44,15 @@ class Frame:
         self.valid = valid
         self.samples = np.zeros(valid.shape, raster.dtype)
 
-    def needs(self, group: Group) -> bool:
-        return any(bool(self.valid[..., band - 1].any()) for band in group.bands)
+    def needs(self, group: Group, part: Part = WHOLE) -> bool:
+        return any(bool(self.valid[(*part, band - 1)].any()) for band in group.bands)
 
-    def put(self, group: Group, span: Range, values: NDArray[np.float32]) -> None:
-        """Stores h×w×3 floats, 0 and 1 being `span`, in the units of the raster."""
+    def put(self, group: Group, span: Range, values: NDArray[np.float32], part: Part = WHOLE) -> None:
+        """Stores h×w×3 floats, 0 and 1 being `span`, in the units of the raster, in a part of the frame."""
         if len(group.bands) == 1:
             values = values.mean(axis=2, keepdims=True)
         for i, band in enumerate(group.bands):
-            self.samples[..., band - 1] = span.restore(values[..., i], self.raster.dtype)
+            self.samples[(*part, band - 1)] = span.restore(values[..., i], self.raster.dtype)
 
     def finished(self) -> NDArray:
         """All samples, and nodata (NaN or 0 where the raster has none) at those that are not valid."""

@@ -85,6 +85,16 @@ def constant_alpha(picture: Picture) -> bool:
     return bool(alpha.min() == alpha.max())
 
 
+def alpha_everywhere(picture: Picture, dtype: np.dtype) -> NDArray | None:
+    """The alpha of all pixels as one sample of type `dtype`, where all have the same."""
+    if not constant_alpha(picture):
+        return None
+    alpha = picture.samples[:1, :1, -1:]
+    if dtype == alpha.dtype:
+        return alpha[0, 0]
+    return Range.of(np.empty(0, dtype)).restore(Range.of(alpha).normalise(alpha)[0, 0], dtype)
+
+
 def without_alpha(picture: Picture) -> Picture:
     """The picture over white, for formats that know no transparency."""
     alpha = Range.of(picture.samples[..., -1:]).normalise(picture.samples[..., -1:])

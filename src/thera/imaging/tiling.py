@@ -91,10 +91,8 @@ def make_plan(
     down, along = part or (slice(0, source[0]), slice(0, source[1]))
     H, W = down.stop - down.start, along.stop - along.start
     reach = reach_of(psf, source, size, info.kappa)
-    per_pixel = ENCODER_BYTES[info.spec.backbone] + ENCODER_BYTES[info.spec.variant]
-    per_cell = 4 * (FEATURES[info.spec.variant] + 3) * fields
-    process = PROCESS_MEMORY + (TORCH_MEMORY if info.engine == "torch" else 0)
-    fixed = held + process + RENDER_MEMORY + 3 * BAND_MEMORY
+    per_pixel, per_cell = encoder_bytes(info), field_bytes(info) * fields
+    fixed = held + process_bytes(info) + RENDER_MEMORY + 3 * BAND_MEMORY
 
     def candidate(strips: int, columns: int) -> Plan:
         rows, cols = _cuts(down, strips, info.alignment), _cuts(along, columns, info.alignment)
@@ -127,6 +125,21 @@ def make_plan(
     best = min(plan.encoded for plan in possible)
     frugal = (plan for plan in possible if plan.encoded <= good_enough * best)
     return min(frugal, key=lambda plan: plan.memory)
+
+
+def encoder_bytes(info: Info) -> int:
+    """Peak bytes for each pixel that is encoded at once."""
+    return ENCODER_BYTES[info.spec.backbone] + ENCODER_BYTES[info.spec.variant]
+
+
+def field_bytes(info: Info) -> int:
+    """Bytes of each cell of a field."""
+    return 4 * (FEATURES[info.spec.variant] + 3)
+
+
+def process_bytes(info: Info) -> int:
+    """Bytes of the process before it does anything."""
+    return PROCESS_MEMORY + (TORCH_MEMORY if info.engine == "torch" else 0)
 
 
 def _divisions(length: int, alignment: int) -> list[int]:

@@ -10,7 +10,7 @@ from thera.field import Filter
 from thera.models import Model
 
 from .picture import Layout, Picture, Range
-from .planes import constant_alpha, planes_of
+from .planes import alpha_everywhere, constant_alpha, planes_of
 from .sizing import default_memory
 from .tiling import Plan, make_plan, scaled_rows
 
@@ -37,7 +37,7 @@ class Scaling:
             psf=self.psf,
             progress=progress,
         )
-        constant = self._constant_alpha()
+        constant = alpha_everywhere(self.picture, self.layout.dtype)
         for rows, cols, values in rendered:
             band = np.empty((len(rows), len(cols), self.layout.channels), self.layout.dtype)
             if constant is not None:
@@ -45,16 +45,6 @@ class Scaling:
             for plane, plane_values in zip(planes, values, strict=True):
                 plane.put(plane_values, rows, cols, band)
             yield band
-
-    def _constant_alpha(self) -> NDArray | None:
-        """The alpha of all output pixels, where all input pixels have the same."""
-        if not constant_alpha(self.picture):
-            return None
-        alpha = self.picture.samples[:1, :1, -1:]
-        if self.layout.dtype == alpha.dtype:
-            return alpha[0, 0]
-        normal = Range.of(alpha).normalise(alpha)[0, 0]
-        return Range.of(np.empty(0, self.layout.dtype)).restore(normal, self.layout.dtype)
 
     def whole(self, progress: Callable[[int], object] = lambda pixels: None) -> Picture:
         """The output in memory, with what the picture carried."""

@@ -1,0 +1,202 @@
+"""`thera warp`: an image or a map through a homography, a lens, or into another coordinate system."""
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from thera.cli.parameters import Box, Bytes, engine_options
+from thera.errors import InvalidInput
+from thera.imaging import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from thera.geo.mappings import View
+    from thera.geo.warped_pictures import Outside, WarpedPicture
+    from thera.geo.warped_rasters import WarpedRaster
+
+
+class Numbers(click.ParamType):
+    """Numbers with anything between them, or a file of them."""
+
+    name = "NUMBERS"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            text = Path(value).read_text() if Path(value).is_file() else value
+            return tuple(float(word) for word in re.split(r"[\s,;\[\]()]+", text) if word)
+        except (ValueError, OSError):
+            self.fail(f"{value!r} is neither numbers nor a file of them.", param, ctx)
+
+
+class Colour(click.ParamType):
+    """edge, transparent or #RRGGBB."""
+
+    name = "edge|transparent|#RRGGBB"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "Outside":
+        if value in ("edge", "transparent") or isinstance(value, tuple):
+            return value
+        if not re.fullmatch(r"#[0-9a-fA-F]{6}", value):
+            self.fail(
+                f"{value!r} is no colour; write edge, transparent, or a colour like #ffffff.", param, ctx
+            )
+        red, green, blue = bytes.fromhex(value[1:])
+        return red, green, blue
+
+
+@click.command("warp")
+@click.argument("source", metavar="INPUT", type=click.Path(readable=False, path_type=Path))
+@click.argument("output", metavar="OUTPUT", type=click.Path(readable=False, path_type=Path))
+@click.option(
+    "--homography", type=Numbers(), help="9 numbers, row by row: from the input's x, y to OUTPUT's."
+)
+@click.option("--affine", type=Numbers(), help="6 numbers, likewise.")
+@click.option("--inverse", is_flag=True, help="The matrix takes OUTPUT's x, y to INPUT's.")
+@click.option("--lens", type=Numbers(), help="k1,k2,p1,p2[,k3]: the distortion to undo.")
+@click.option("--camera", type=Numbers(), help="fx,fy,cx,cy in pixels, for --lens.")
+@click.option("--to", metavar="CRS", help="Into this coordinate system: EPSG:3857, WKT, PROJ.")
+@click.option("--resolution", type=float, help="Of --to: the side of a pixel in that system's units.")
+@click.option("--bounds", type=Numbers(), help="Of --to: west,south,east,north in that system's units.")
+@click.option("--size", type=Box(), help="Of OUTPUT. [default: INPUT's]")
+@click.option("--outside", type=Colour(), help="Beyond a picture's edges. [default: transparent or black]")
+@click.option(
+    "-m", "--model", default=DEFAULT_MODEL, show_default=True, help="A name from `thera models`, or a file."
+)
+@click.option("--ensemble/--no-ensemble", help="The mean of four rotations. [default: no]")
+@engine_options
+@click.option("--memory", type=Bytes(), help="To work in. [default: 4GiB, or half of what there is]")
+@click.option("--quality", type=click.IntRange(1, 100), help="Of JPEG, WebP and AVIF.")
+@click.option(
+    "--range", "stretch", metavar="LO:HI", help="Of a raster: see `thera upscale`. [default: likewise]"
+)
+@click.option("--cog", is_flag=True, help="Of a raster: write a cloud-optimised GeoTIFF.")
+@click.option("--overwrite", is_flag=True, help="Replace OUTPUT if it exists.")
+@click.option("--strip", is_flag=True, help="Drop ICC profile, EXIF, XMP, resolution and tags.")
+@click.option("-q", "--quiet", is_flag=True, help="Only errors.")
+@click.option("--json", "as_json", is_flag=True, help="A summary for machines, on stdout.")
+def command(source: Path, output: Path, as_json: bool, quiet: bool, **given: Any) -> None:
+    """See an image through a mapping: one resampling, without aliasing, from its field.
+
+    \b
+    thera warp scene.tif web.tif --to EPSG:3857 --resolution 10
+    thera warp scene.tif web.tif --to EPSG:3857 --cog           as fine as it is
+    thera warp photo.jpg flat.jpg --lens -0.12,0.03,0,0 --camera 2800,2800,2000,1500
+    thera warp page.png straight.png --homography h.txt --size 2100x2970
+    thera warp photo.png turned.png --affine 0,-1,4000,1,0,0 --size 4000x3000
+
+    Every output pixel sees the field through the ellipse that it covers there. Positions are in pixels from
+    the top left corner, whose own pixel has its centre at 0.5, 0.5: half a pixel more than in OpenCV.
+    """
+    from thera.cli.feedback import Feedback
+    from thera.imaging.sizing import human_bytes
+
+    began = time.monotonic()
+    feedback = Feedback(quiet)
+    job = prepare(source, output, **given)
+    (H, W), (rows, cols), info = job.warp.shape, job.size, job.warp.model.info
+    feedback.say(
+        f"{source} {W}×{H} → {output} {cols}×{rows} | {info.name} ({info.engine} on {info.device})"
+        f" | within {human_bytes(job.warp.limit)}"
+    )
+    for note in job.notes:
+        feedback.say(f"  note: {note}")
+    with feedback.progress(rows * cols, source.name) as progress:
+        job.run(progress)
+    if as_json:
+        summary = {
+            "input": str(source),
+            "output": str(output),
+            "from": [W, H],
+            "to": [cols, rows],
+            "model": info.name,
+            "seconds": round(time.monotonic() - began, 3),
+            "notes": list(job.notes),
+        }
+        click.echo(json.dumps(summary, indent=2, ensure_ascii=False))
+
+
+def prepare(
+    source: Path,
+    output: Path,
+    *,
+    model: str,
+    engine: str,
+    device: str,
+    precision: str,
+    to: str | None,
+    resolution: float | None,
+    bounds: tuple[float, ...] | None,
+    size: tuple[int, int] | None,
+    outside: "Outside | None",
+    quality: int | None,
+    stretch: str | None,
+    cog: bool,
+    **given: Any,
+) -> "WarpedRaster | WarpedPicture":
+    """What is to be done, all of it checked before anything is computed."""
+    from thera.geo.raster import describe, is_raster
+    from thera.geo.values import Stretch
+    from thera.imaging.formats import FORMATS, format_of
+    from thera.models import load
+
+    common = {name: given.pop(name) for name in ("ensemble", "memory", "overwrite", "strip")}
+    view = view_of(to, size, **given)
+    if to is None and (resolution is not None or bounds is not None):
+        raise InvalidInput("--resolution and --bounds are of a coordinate system: give --to as well.")
+    raster_asked = cog or stretch is not None or (format_of(output) is FORMATS["tiff"] and is_raster(source))
+    if view is not None and not raster_asked:
+        from thera.geo.warped_pictures import prepare_warped_picture
+
+        loaded = load(model, engine, device, precision)
+        return prepare_warped_picture(
+            source, output, loaded, view, outside=outside, quality=quality, **common
+        )
+    from thera.geo.crs import reprojected
+    from thera.geo.upscaling import check_raster_output
+    from thera.geo.warped_rasters import prepare_warped_raster
+
+    check_raster_output(source, output, common["overwrite"])
+    raster = describe(source)
+    where = view or reprojected(raster, str(to), resolution=resolution, size=size, bounds=bounds)
+    values = None if stretch is None else Stretch.parse(stretch)
+    loaded = load(model, engine, device, precision)
+    return prepare_warped_raster(raster, output, loaded, where, stretch=values, cog=cog, **common)
+
+
+def view_of(
+    to: str | None,
+    size: tuple[int, int] | None,
+    homography: tuple[float, ...] | None,
+    affine: tuple[float, ...] | None,
+    inverse: bool,
+    lens: tuple[float, ...] | None,
+    camera: tuple[float, ...] | None,
+) -> "View | None":
+    """The mapping that was asked for; None if it is one between coordinate systems."""
+    from thera.geo.lens import Lens
+    from thera.geo.mappings import Projective
+
+    kinds = {"--homography": homography, "--affine": affine, "--lens": lens, "--to": to}
+    asked = [name for name, value in kinds.items() if value is not None]
+    if len(asked) != 1:
+        told = " and ".join(asked) or "none of them"
+        raise InvalidInput(f"Give one of --homography, --affine, --lens and --to, not {told}.")
+    for name, numbers, count in (("--homography", homography, 9), ("--affine", affine, 6)):
+        if numbers is not None:
+            if len(numbers) != count:
+                raise InvalidInput(f"{name} is {count} numbers, row by row; {len(numbers)} were given.")
+            matrix = numbers
+            return lambda shape: (size or shape, Projective(matrix, size or shape, inverse))
+    if lens is None:
+        return None
+    if camera is None:
+        raise InvalidInput("--lens needs --camera: focal lengths and principal point, fx,fy,cx,cy in pixels.")
+    undistorting = Lens(camera, lens)
+    return lambda shape: (size or shape, undistorting)

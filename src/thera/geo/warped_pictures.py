@@ -1,0 +1,174 @@
+"""Pictures through a mapping, with all they carry."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thera.errors import ImageFileError
+from thera.field import Filter
+from thera.imaging.files import HELD_BYTES, check_disk, check_limits, check_output, suited
+from thera.imaging.formats import Format, format_of
+from thera.imaging.metadata import Metadata
+from thera.imaging.picture import Layout, Picture, Range
+from thera.imaging.planes import Plane, alpha_everywhere, planes_of
+from thera.imaging.reading import MAX_PIXELS, read
+from thera.imaging.writing import encode, replacing
+from thera.models import Model
+
+from .frames import frames
+from .mappings import Mapping, Places, View
+from .raster import Box
+from .warping import FRAME, Look, Warp, limits
+
+#: What is shown where the picture does not reach: its edge, nothing, or a colour, red, green and blue to 255.
+Outside = Literal["edge", "transparent"] | tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class WarpedPicture:
+    """A picture that is about to be warped into a file: read and checked."""
+
+    warp: Warp
+    picture: Picture
+    layout: Layout
+    outside: Outside
+    output: Path
+    form: Format
+    metadata: Metadata
+    quality: int | None
+    notes: tuple[str, ...]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.layout.size
+
+    def run(self, progress: Callable[[int], object] = lambda pixels: None) -> None:
+        """Writes the output, whole or not at all."""
+        with replacing(self.output) as file:
+            encode(file, self.layout, self.metadata, self.bands(progress), self.form, self.quality)
+
+    def bands(self, progress: Callable[[int], object] = lambda pixels: None) -> Iterator[NDArray]:
+        """The output from the top down, n×W'×C at a time."""
+        planes = planes_of(self.picture, self.picture.layout.size)
+        empty = outside_samples(self.layout, self.outside)
+        for top, _, bottom, _ in frames((self.size[0], 1), FRAME):
+            band = np.empty((bottom - top, self.size[1], self.layout.channels), self.layout.dtype)
+            for _, left, _, right in frames((1, self.size[1]), FRAME):
+                for look in self.warp.looks((top, left, bottom, right)):
+                    part = look.part_of((top, 0, bottom, self.size[1]))
+                    self._put(look, planes, band[part])
+                    band[part][~look.seen] = empty
+                    progress(look.seen.size)
+            yield band
+
+    def _put(self, look: Look, planes: list[Plane], out: NDArray) -> None:
+        constant = alpha_everywhere(self.picture, self.layout.dtype)
+        if constant is not None:
+            out[..., -1] = constant
+        if not look.seen.any():
+            return
+        for plane in planes:
+            values = self.warp.values(look, plane.cells)
+            if plane.limits is not None:  # an alpha
+                top, left, bottom, right = look.window
+                alpha = plane.span.normalise(plane.samples[top:bottom, left:right, -1])
+                low, high = limits(alpha, look, (top, left))
+                values[look.seen] = np.clip(values[look.seen], low[:, None], high[:, None])
+            plane.store(values, out)
+
+
+class Clamped:
+    """A mapping whose points outside a picture of `shape` are moved to its edge."""
+
+    def __init__(self, mapping: Mapping, shape: tuple[int, int]) -> None:
+        self.mapping = mapping
+        self.shape = shape
+
+    def __call__(self, box: Box) -> Places:
+        points, jacobian = self.mapping(box)
+        return np.clip(points, 0, self.shape), jacobian
+
+
+def outside_samples(layout: Layout, outside: Outside) -> NDArray:
+    """The pixel that is shown where there is none of the picture's: C samples.
+
+    >>> outside_samples(Layout(1, 1, "rgb", True, np.dtype(np.uint8)), (255, 128, 0)).tolist()
+    [255, 128, 0, 255]
+    """
+    transparent = isinstance(outside, str)
+    red, green, blue = (0.0, 0.0, 0.0) if isinstance(outside, str) else (value / 255 for value in outside)
+    colours = {
+        "grey": [(red + green + blue) / 3],
+        "rgb": [red, green, blue],
+        "cmyk": [1 - red, 1 - green, 1 - blue, 0.0],
+    }[layout.colour]
+    values = [*colours, *([0.0 if transparent else 1.0] if layout.alpha else [])]
+    return Range.of(np.zeros(1, layout.dtype)).restore(np.array(values, np.float32), layout.dtype)
+
+
+def prepare_warped_picture(
+    source: Path,
+    output: Path,
+    model: Model,
+    view: View,
+    *,
+    outside: Outside | None = None,
+    form: Format | None = None,
+    quality: int | None = None,
+    ensemble: bool = False,
+    psf: Filter | None = None,
+    memory: int | None = None,
+    overwrite: bool = False,
+    strip: bool = False,
+    alpha: Literal["cover", "data"] = "cover",
+    max_pixels: int = MAX_PIXELS,
+) -> WarpedPicture:
+    """Reads `source` and checks all that warping it into `output` needs.
+
+    `outside`: what is shown beyond the picture's edges; nothing if it has an alpha, otherwise black, unless
+    given. Beyond a horizon there is no edge, and nothing or black all the same.
+    """
+    check_output(source, output, overwrite, form)
+    form = form or format_of(output)
+    picture = read(source, max_pixels)
+    size, mapping = view(picture.layout.size)
+    picture = replace(picture, covers=picture.covers and alpha == "cover")
+    if strip:
+        picture = replace(picture, metadata=Metadata())
+    if outside == "transparent" and not form.alpha:
+        raise ImageFileError(f"{form.name.upper()} knows no transparency: give --outside a colour.")
+    if outside == "transparent" and not picture.alpha:
+        picture = _with_alpha(picture)
+    picture, dtype, notes = suited(picture, form)
+    outside = outside or ("transparent" if picture.alpha and picture.covers else (0, 0, 0))
+    # A map's georeference does not fit what the mapping made of it.
+    carried = replace(picture.metadata.resized(picture.layout.size, size), tiff_tags=())
+    metadata, lost = carried.fitting(form)
+
+    layout = replace(picture.layout, height=size[0], width=size[1], dtype=dtype)
+    check_limits(layout, form)
+    check_disk(layout, form, output)
+    kept = 0 if form.streams else HELD_BYTES[form.name][picture.alpha] * size[0] * size[1]
+    band = FRAME * size[1] * layout.channels * layout.dtype.itemsize
+    warp = Warp(
+        model,
+        picture.layout.size,
+        Clamped(mapping, picture.layout.size) if outside == "edge" else mapping,
+        psf,
+        ensemble,
+        memory,
+        held=2 * picture.samples.nbytes + kept + 2 * band,
+    )
+    notes = [*picture.notes, *notes, *lost]
+    return WarpedPicture(warp, picture, layout, outside, output, form, metadata, quality, tuple(notes))
+
+
+def _with_alpha(picture: Picture) -> Picture:
+    """The picture with an alpha, opaque everywhere."""
+    full = Range.of(np.zeros(1, picture.samples.dtype)).high
+    opaque = np.full((*picture.layout.size, 1), full, picture.samples.dtype)
+    return replace(picture, samples=np.concatenate([picture.samples, opaque], axis=2), alpha=True)
