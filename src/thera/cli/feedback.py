@@ -41,7 +41,11 @@ class Feedback:
         self.quiet = quiet
 
     def say(self, text: str) -> None:
-        if not self.quiet:
+        if self.quiet:
+            return
+        if "tqdm" in sys.modules:  # a bar may stand where the text goes
+            sys.modules["tqdm"].tqdm.write(text, file=sys.stderr)
+        else:
             click.echo(text, err=True)
 
     def plan(self, source: str, job: Job, ensemble: bool) -> None:
@@ -66,7 +70,7 @@ class Feedback:
             )
 
     @contextmanager
-    def progress(self, pixels: int, name: str) -> Iterator[Callable[[int], object]]:
+    def progress(self, total: int, name: str, unit: str = "px") -> Iterator[Callable[[int], object]]:
         """A bar with the rate and the time left, once it takes long and somebody watches."""
         if self.quiet or not sys.stderr.isatty():
             yield lambda done: None
@@ -82,7 +86,7 @@ class Feedback:
                 while not done.wait(0.5):
                     bar.refresh()
 
-        with tqdm(total=pixels, desc=name, unit="px", unit_scale=True, delay=PATIENCE, leave=False) as bar:
+        with tqdm(total=total, desc=name, unit=unit, unit_scale=True, delay=PATIENCE, leave=False) as bar:
             clock = Thread(target=show, args=(bar,), daemon=True)
             clock.start()
             try:

@@ -64,6 +64,16 @@ FILTERS = ("gaussian", "box", "butterworth", "ideal", "none")
     help="data: a channel like another, as in game textures; colours where it is 0 are kept.",
 )
 @click.option("-r", "--recursive", is_flag=True, help="Folders within the folder too.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    help="Of a folder or a Zarr store: work in so many processes (thera[dask]).",
+)
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Of a folder or a Zarr store: work on the Dask cluster at this address, like tcp://host:8786.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
 @click.option("--strip", is_flag=True, help="Drop ICC profile, EXIF, XMP and resolution.")
 @click.option(
@@ -77,7 +87,15 @@ FILTERS = ("gaussian", "box", "butterworth", "ideal", "none")
 @click.option("--max-pixels", type=int, help="Read images up to this many pixels. [default: 268 million]")
 @click.option("-q", "--quiet", is_flag=True, help="Only errors.")
 @click.option("--json", "as_json", is_flag=True, help="A summary for machines, on stdout.")
-def command(source: Path, output: Path | None, as_json: bool, quiet: bool, **given: Any) -> int:
+def command(
+    source: Path,
+    output: Path | None,
+    as_json: bool,
+    quiet: bool,
+    workers: int | None,
+    scheduler: str | None,
+    **given: Any,
+) -> int:
     """Scale an image, or every image in a folder, to any size.
 
     \b
@@ -87,6 +105,8 @@ def command(source: Path, output: Path | None, as_json: bool, quiet: bool, **giv
     thera upscale logo.png --size 1024x1024           transparency stays clean
     thera upscale photo.heic --fit 3840x2160          as large as fits
     thera upscale textures/ upscaled/ -s 2 -r         a tree of files; run again to go on
+    thera upscale scans/ -s 2 --workers 4             four files at a time
+    thera upscale mosaic.zarr -s 2.5                  chunk by chunk, as large as it may be
     thera upscale map.tif --scale 8 --memory 1GiB     any size in bounded memory
     thera upscale photo.jpg --scale 0.3               down, without aliasing
     thera upscale scene.tif out.tif -s 2.5 --cog      a GeoTIFF, its bands, place and nodata kept
@@ -101,14 +121,31 @@ def command(source: Path, output: Path | None, as_json: bool, quiet: bool, **giv
     from thera.cli.feedback import Feedback
 
     began = time.monotonic()
+    is_store = source.suffix == ".zarr" and source.is_dir()
+    several = workers is not None or scheduler is not None
+    if several and not source.is_dir():
+        raise click.UsageError("--workers and --scheduler are for folders and Zarr stores")
+    if workers is not None and scheduler is not None:
+        raise click.UsageError("--workers are started here, --scheduler has its own: give one of them")
     run = Run(Feedback(quiet), **given)
-    records = run.folder(source, output) if source.is_dir() else [run.file(source, output)]
+    if is_store or several:
+        from thera.cli.many import Cluster, scale_files, scale_store
+
+        cluster = Cluster(workers, scheduler)
+    if is_store:
+        records = [scale_store(run, source, output, cluster)]
+    elif several:
+        records = scale_files(run, run.items(source, output), cluster)
+    elif source.is_dir():
+        records = [run.attempt(*item, one_of_many=True) for item in run.items(source, output)]
+    else:
+        records = [run.file(source, output)]
     failed = [record for record in records if record["status"] == "failed"]
     if as_json:
         counts = {s: sum(record["status"] == s for record in records) for s in ("done", "skipped", "failed")}
         summary = {"files": records, **counts, "seconds": round(time.monotonic() - began, 3)}
         click.echo(json.dumps(summary, indent=2, ensure_ascii=False))
-    if source.is_dir() and len(records) > 1:
+    if len(records) > 1:
         skipped = sum(record["status"] == "skipped" for record in records)
         run.feedback.say(
             f"{len(records) - skipped - len(failed)} done, {skipped} already there, {len(failed)} failed"
@@ -145,6 +182,7 @@ class Run:
     stretch: str | None
     cog: bool
     max_pixels: int | None
+    threads: int = 0  # for the network; 0 for all cores
 
     def __post_init__(self) -> None:
         from thera.imaging.formats import format_named
@@ -177,7 +215,7 @@ class Run:
     def _load(self) -> "Model":
         from thera.models import load
 
-        return load(self.model, self.engine, self.device, self.precision)
+        return load(self.model, self.engine, self.device, self.precision, self.threads)
 
     def loaded(self) -> "Model":
         return self._loading.result()
@@ -185,11 +223,11 @@ class Run:
     def file(self, source: Path, output: Path | None) -> dict[str, Any]:
         """Scales one file."""
         if output is not None and output.is_dir():
-            return self._attempt(source, output, f"{source.stem}_{self.label}")
-        return self._attempt(source, output or source.parent, f"{source.stem}_{self.label}", output)
+            return self.attempt(source, output, f"{source.stem}_{self.label}")
+        return self.attempt(source, output or source.parent, f"{source.stem}_{self.label}", output)
 
-    def folder(self, source: Path, output: Path | None) -> list[dict[str, Any]]:
-        """Scales every image of a folder, in the order of their names."""
+    def items(self, source: Path, output: Path | None) -> list[tuple[Path, Path, str]]:
+        """Every image of a folder, in the order of their names: what `attempt` takes to scale it."""
         from thera.imaging.formats import READABLE_SUFFIXES
 
         named = source if source.name not in ("", "..") else source.resolve()
@@ -212,7 +250,7 @@ class Run:
             raise ImageFileError(f"The folder {source} has no images in it{hint}.")
         self.loaded()
         names = Counter(path.relative_to(source).with_suffix("") for path in images)
-        records = []
+        items = []
         for path in images:
             name = path.relative_to(source).with_suffix("")
             # a.jpg and a.heic must not both become a.png
@@ -222,10 +260,10 @@ class Run:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise ImageFileError(f"The folder {folder} cannot be made: {error.strerror}.") from error
-            records.append(self._attempt(path, folder, stem.name, one_of_many=True))
-        return records
+            items.append((path, folder, stem.name))
+        return items
 
-    def _attempt(
+    def attempt(
         self, source: Path, folder: Path, stem: str, output: Path | None = None, one_of_many: bool = False
     ) -> dict[str, Any]:
         """Scales one file into `folder`, and says what came of it."""
@@ -322,7 +360,9 @@ class Run:
         from thera.imaging.formats import FORMATS, format_of
 
         form = self._format or (None if output is None else format_of(output))
-        return self.cog or self._stretch is not None or (form in (None, FORMATS["tiff"]) and is_raster(source))
+        return (
+            self.cog or self._stretch is not None or (form in (None, FORMATS["tiff"]) and is_raster(source))
+        )
 
     def _suffix(self, source: Path, picture: "Picture") -> str:
         """The input's own ending if its format holds the picture as it is, else PNG's or TIFF's."""

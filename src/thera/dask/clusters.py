@@ -1,5 +1,6 @@
 """Dask clusters: one that is there, or one of processes on this machine."""
 
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,6 +46,7 @@ def connected(
             threads_per_worker=threads,
             memory_limit=0,  # plans keep to theirs
             dashboard_address=":0",
+            silence_logs=logging.CRITICAL,  # what goes wrong is said by those who asked for it
             env=environment,
         ) as cluster,
         distributed.Client(cluster) as client,

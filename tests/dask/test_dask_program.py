@@ -1,0 +1,238 @@
+"""`thera upscale` with several processes does what it does with one, and says the same."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import xarray as xr
+import zarr
+from distributed import LocalCluster
+from PIL import Image
+
+import thera
+from thera.cli.main import run as run_program
+from thera.dask import clusters
+
+AIR = ("-m", "edsr-air")
+
+
+@pytest.fixture
+def program(capfd):
+    """`program(*arguments)` runs it in this process and gives its exit status and what it printed."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            run_program([str(argument) for argument in arguments])
+        return (int(ended.value.code or 0), *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """Four images, one of which is cut short, and one in a folder of its own."""
+    images = tmp_path / "in"
+    (images / "deep").mkdir(parents=True)
+    rows, cols = np.mgrid[:40, :50]
+    for k, name in enumerate(["a.png", "b.jpg", "deep/c.png"]):
+        image = np.stack([rows * 5, cols * 4, (rows * cols * (k + 1)) % 256], axis=2).astype(np.uint8)
+        Image.fromarray(image).save(images / name)
+    (images / "bad.png").write_bytes((images / "a.png").read_bytes()[:200])
+    return images
+
+
+def records_of(out: str, target: Path) -> tuple[list[dict], dict]:
+    """The records, less what differs from run to run, and the counts."""
+    summary = json.loads(out)
+    records = [
+        {key: str(value).replace(str(target), "OUT") for key, value in record.items()}
+        for record in summary.pop("files")
+    ]
+    for record in records:
+        for changing in ("seconds", "memory"):
+            record.pop(changing, None)
+    summary.pop("seconds")
+    return records, summary
+
+
+def test_workers_make_the_same_files_and_say_the_same(program, folder, tmp_path):
+    said, kept = {}, {}
+    for name, extra in (("one", ()), ("two", ("--workers", 2))):
+        target = tmp_path / name
+        status, out, err = program("upscale", folder, target, "-s", 1.5, "-r", "--json", *AIR, *extra)
+        assert status == 1, err
+        lines = sorted(line.partition(" | about")[0] for line in err.replace(str(target), "OUT").splitlines())
+        said[name] = lines, records_of(out, target)
+        kept[name] = {path.relative_to(target): path.read_bytes() for path in target.rglob("*.*")}
+    assert said["two"] == said["one"]
+    assert kept["two"] == kept["one"]
+    assert [path.name for path in sorted(kept["two"])] == ["a.png", "b.jpg", "c.png"]
+    assert sum("bad.png is damaged" in line for line in said["two"][0]) == 1
+
+
+@pytest.fixture
+def larger(tmp_path) -> Path:
+    (tmp_path / "in").mkdir()
+    for name in "abc":
+        Image.effect_noise((250, 250), 60).convert("RGB").save(tmp_path / "in" / f"{name}.png")
+    return tmp_path / "in"
+
+
+def started(folder: Path) -> subprocess.Popen:
+    """The program at work on a folder with two processes, both of which have begun to write."""
+    command = [sys.executable, "-m", "thera", "upscale", str(folder), "-s", "2", "--workers", "2", *AIR]
+    program = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while len(list(partial(folder))) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return program
+
+
+def partial(folder: Path) -> list[Path]:
+    return list(folder.with_name("in_x2").glob(".*.part"))
+
+
+def test_a_killed_worker_costs_time_and_nothing_else(larger):
+    program = started(larger)
+    writing = partial(larger)[0]
+    (worker,) = (
+        process
+        for process in psutil.Process(program.pid).children(recursive=True)
+        if str(writing) in [file.path for file in process.open_files()]
+    )
+    worker.send_signal(signal.SIGKILL)
+    _, err = program.communicate(timeout=120)
+    assert program.returncode == 0, err
+    assert sorted(os.listdir(larger.with_name("in_x2"))) == ["a.png", "b.png", "c.png"]
+    for path in larger.with_name("in_x2").iterdir():
+        assert Image.open(path).size == (500, 500)
+    assert "3 done" in err
+
+
+def test_an_interrupted_run_leaves_nothing_behind(larger):
+    program = started(larger)
+    program.send_signal(signal.SIGINT)
+    _, err = program.communicate(timeout=60)
+    assert program.returncode == 130
+    assert err.strip().splitlines()[-1] == "thera: interrupted; no partial output was left."
+    assert "Traceback" not in err
+    assert [name for name in os.listdir(larger.with_name("in_x2")) if not name.endswith(".png")] == []
+
+
+def test_a_cluster_elsewhere_does_a_folder_and_a_store(program, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = zarr.create_array("mosaic.zarr", shape=(280, 140, 3), dtype="u1", chunks=(140, 140, 3))
+    store[:] = np.random.default_rng(0).integers(0, 256, store.shape)
+    with LocalCluster(n_workers=1, threads_per_worker=2, memory_limit=0, dashboard_address=":0") as cluster:
+        at = ("--scheduler", cluster.scheduler_address)
+        status, out, err = program("upscale", "in", "out", "-s", 1.5, "--json", *AIR, *at)
+        assert (status, json.loads(out)["done"], json.loads(out)["failed"]) == (1, 2, 1), err
+        status, out, err = program("upscale", "mosaic.zarr", "-s", 1.5, *AIR, *at)
+        assert status == 0, err
+        assert "2 chunks, 2 at a time" in err
+    assert sorted(os.listdir("out")) == ["a.png", "b.jpg"]
+    scaled = zarr.open("mosaic_x1.5.zarr", mode="r")[:]
+    whole = thera.upscale(store[:], 1.5, model="edsr-air")
+    assert np.abs(scaled.astype(int) - whole).max() <= 1  # where 0.5 of a step is rounded
+
+
+@pytest.mark.parametrize("form", [2, 3])
+def test_a_zarr_array_becomes_another_of_its_kind(program, tmp_path, form):
+    names = {"dimension_names": ("band", "y", "x")} if form == 3 else {}
+    array = zarr.create_array(
+        tmp_path / "a.zarr",
+        shape=(2, 60, 50),
+        dtype="u2",
+        chunks=(1, 32, 32),
+        zarr_format=form,
+        attributes={"sensor": "X"},
+        fill_value=7,
+        **names,
+    )
+    array[:] = np.random.default_rng(0).integers(0, 65536, array.shape)
+    status, out, err = program("upscale", tmp_path / "a.zarr", "--width", 75, "--json", *AIR)
+    assert status == 0, err
+    (record,) = json.loads(out)["files"]
+    assert (record["from"], record["to"], record["depth"]) == ([50, 60], [75, 90], "uint16")
+    scaled = zarr.open(tmp_path / "a_w75.zarr", mode="r")
+    assert (scaled.shape, scaled.chunks, scaled.dtype) == ((2, 90, 75), (1, 32, 32), np.uint16)
+    assert (dict(scaled.attrs), scaled.fill_value) == ({"sensor": "X"}, 7)
+    assert scaled.metadata.zarr_format == form
+    if form == 3:
+        assert scaled.metadata.dimension_names == ("band", "y", "x")
+    band = thera.upscale(array[1], 1.5, model="edsr-air")
+    assert np.abs(scaled[1].astype(int) - band).max() <= 1
+
+
+def test_a_dataset_of_xarrays_keeps_its_place_and_its_kind(program, tmp_path):
+    dataset = xr.Dataset(
+        {"height": (("y", "x"), np.linspace(-300, 800, 3000).reshape(60, 50).astype("i2"), {"units": "m"})},
+        coords={
+            "x": 100.0 + np.arange(50),
+            "y": 200.0 - np.arange(60),
+            "spatial_ref": ((), 0, {"GeoTransform": "99.5 1 0 200.5 0 -1"}),
+        },
+    )
+    dataset.height.encoding = {"grid_mapping": "spatial_ref", "_FillValue": -9999, "chunks": (32, 32)}
+    dataset.to_zarr(tmp_path / "a.zarr", zarr_format=2)
+    status, _, err = program("upscale", tmp_path / "a.zarr", tmp_path / "b.zarr", "-s", 2, *AIR)
+    assert status == 0, err
+    with xr.open_zarr(tmp_path / "b.zarr", mask_and_scale=False, decode_coords="all") as scaled:
+        assert scaled.height.encoding["chunks"] == (32, 32)
+        assert scaled.height.attrs == {"units": "m", "_FillValue": -9999}
+        assert scaled.spatial_ref.attrs["GeoTransform"] == "99.5 0.5 0.0 200.5 0.0 -0.5"
+        np.testing.assert_allclose(scaled.x, 99.75 + 0.5 * np.arange(100))
+        whole = thera.upscale(dataset.height.values, 2, model="edsr-air")
+        assert np.abs(scaled.height.values.astype(int) - whole).max() <= 1
+
+
+def test_a_store_that_fails_leaves_nothing_and_one_that_is_there_stays(program, tmp_path):
+    values = np.zeros((20, 20), "f4")
+    values[3, 3] = np.nan
+    zarr.save_array(tmp_path / "a.zarr", values)
+    status, _, err = program("upscale", tmp_path / "a.zarr", "-s", 2, *AIR)
+    assert (status, os.listdir(tmp_path)) == (1, ["a.zarr"])
+    assert "NaN or infinite" in err
+    zarr.save_array(tmp_path / "b.zarr", values + 1)
+    for arguments, sentence in (
+        ([tmp_path / "b.zarr"], "pass --overwrite"),
+        ([tmp_path / "a.zarr"], "the input itself"),
+        ([tmp_path / "b.png"], "end the output 'b.png' in .zarr"),
+        ([tmp_path / "no" / "b.zarr"], "make it first"),
+        ([tmp_path / "c.zarr", "--cog"], "--cog is for image files"),
+    ):
+        status, _, err = program("upscale", tmp_path / "a.zarr", *arguments, "-s", 2, *AIR)
+        assert status == 1
+        assert sentence in err
+    zarr.open(tmp_path / "a.zarr", mode="a")[3, 3] = 0
+    assert program("upscale", tmp_path / "a.zarr", tmp_path / "b.zarr", "-s", 2, *AIR, "--overwrite")[0] == 0
+    assert zarr.open(tmp_path / "b.zarr", mode="r").shape == (40, 40)
+    (tmp_path / "empty.zarr").mkdir()
+    status, _, err = program("upscale", tmp_path / "empty.zarr", "-s", 2, *AIR)
+    assert status == 1
+    assert "Zarr store" in err
+
+
+def test_what_cannot_be_is_said(program, folder, monkeypatch):
+    monkeypatch.setattr(clusters, "PATIENCE", 1)
+    status, _, err = program("upscale", folder, "-s", 2, *AIR, "--scheduler", "tcp://127.0.0.1:9")
+    assert status == 1
+    assert err.count("\n") == 1
+    assert "No Dask scheduler answers at tcp://127.0.0.1:9" in err
+    for arguments, sentence in (
+        ([folder / "a.png", "--workers", 2], "for folders and Zarr stores"),
+        ([folder, "--workers", 2, "--scheduler", "tcp://127.0.0.1:9"], "give one of them"),
+        ([folder, "--workers", 0], "--workers"),
+    ):
+        status, _, err = program("upscale", *arguments, "-s", 2, *AIR)
+        assert status == 2
+        assert sentence in err
