@@ -1,4 +1,4 @@
-"""OpenSeadragon, the viewer that most IIIF sites have, on images of `thera serve`."""
+"""A browser on `thera serve`: OpenSeadragon, which most IIIF sites have, and the front page."""
 
 from __future__ import annotations
 
@@ -123,3 +123,36 @@ def test_openseadragon_opens_the_image_at_its_own_size(page, served):
     top, left = (HEIGHT - 64) // 2, (WIDTH - 96) // 2
     shown = shot[top : top + 64, left : left + 96]
     assert np.sqrt(np.mean((shown - pixels) ** 2)) < 1.5
+
+
+def until(page: Any, expression: str) -> None:
+    """Waits for something to be true on a page whose policy forbids Playwright's own way to do so."""
+    end = time.monotonic() + 60
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, f"never: {expression}"
+        page.wait_for_timeout(50)
+
+
+def test_front_page_lists_the_images_and_opens_one_in_the_viewer(browser, served):
+    front = browser.new_page(viewport={"width": 390, "height": 700})
+    wrong: list[str] = []
+    front.on("pageerror", lambda error: wrong.append(str(error)))
+    front.on("response", lambda response: response.status >= 400 and wrong.append(response.url))
+    front.goto(served.removesuffix("iiif/3"))
+    link = front.get_by_role("link", name="photo.png")
+    until(front, "document.querySelector('.size')?.textContent === '96 × 64'")
+    link.focus()
+    front.keyboard.press("Enter")
+    front.get_by_role("button", name="Zoom in").wait_for()
+    until(front, "document.querySelectorAll('.thera-tiles img[data-done]').length > 0")
+    front.keyboard.press("+")
+    for _ in range(4):
+        front.get_by_role("button", name="Zoom in").click()
+    until(front, "parseInt(document.getElementById('percent').textContent) > 800")
+    until(front, "document.querySelectorAll('.thera-tiles img:not([data-done])').length === 0")
+    assert front.evaluate("[...document.querySelectorAll('.thera-level')].some(l => l.dataset.level >= 3)")
+    front.keyboard.press("Escape")
+    until(front, "document.activeElement?.dataset.identifier === 'photo.png'")
+    assert front.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert wrong == []
+    front.close()

@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import FastAPI, Request, Response
 from starlette.datastructures import MutableHeaders
-from starlette.responses import PlainTextResponse
+from starlette.responses import FileResponse, PlainTextResponse
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from thera.errors import InvalidInput, ServerBusy, TheraError, UnknownImage
+from thera.web.pages import PAGE
 
 from .server import PREFIX, Server
 
+#: The front page, which shows images in the viewer that `thera app` has.
+FRONT = Path(__file__).parent / "page"
 #: Seconds after which a client that was turned away may ask again.
 RETRY = 5
 #: A client that has gone reads no answer; servers note it down as this.
@@ -45,6 +51,20 @@ def create_app(server: Server) -> FastAPI:
     async def image(request: Request) -> Response:
         return await while_connected(request, server.answer(request))
 
+    @app.get("/images.json")
+    def images() -> dict[str, object]:
+        """The folder's images, for the front page."""
+        names = server.folder.names()
+        listed = [{"name": name, "identifier": quote(name, safe=":")} for name in names]
+        return {"folder": server.folder.path.name, "images": listed}
+
+    @app.get("/")
+    def front() -> Response:
+        policy = {"Content-Security-Policy": "default-src 'self'; img-src 'self' data:"}
+        return FileResponse(FRONT / "index.html", headers=policy)
+
+    app.mount("/page", StaticFiles(directory=FRONT))
+    app.mount("/viewer", StaticFiles(directory=PAGE))
     return app
 
 

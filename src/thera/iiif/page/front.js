@@ -1,0 +1,136 @@
+// The front page of `thera serve`: the folder's images, each to be opened in the viewer.
+// Everything it shows comes through the Image API, as it would for any other client.
+
+import { Viewer } from "../viewer/viewer.js";
+
+const IMAGES = new URL("iiif/3/", document.baseURI);
+const THUMBNAIL = 256; // pixels that a thumbnail has at least along its longer side, if the image does
+const PREVIEW = 2 ** 21; // pixels that are seen at once, before tiles are
+const STEP = 1.5;
+const byId = (id) => document.getElementById(id);
+
+/** What the server says of an image; its sentence, where it cannot. */
+async function information(identifier) {
+  const response = await fetch(new URL(`${identifier}/info.json`, IMAGES));
+  if (!response.ok) throw new Error((await response.text()).trim());
+  return response.json();
+}
+
+/** The whole image, at one of the sizes that need nothing to be encoded. */
+const whole = (identifier, { width, height }, format) =>
+  new URL(`${identifier}/full/${width},${height}/0/default.${format}`, IMAGES).href;
+
+async function fill(card) {
+  const { identifier } = card.dataset;
+  const frame = card.querySelector(".thumbnail");
+  try {
+    const info = await information(identifier);
+    const size = info.sizes.find(({ width, height }) => Math.max(width, height) >= THUMBNAIL) ?? info.sizes.at(-1);
+    const image = new Image();
+    image.alt = "";
+    image.src = whole(identifier, size, info.preferredFormats[0]);
+    frame.replaceChildren(image);
+    card.querySelector(".size").textContent = `${info.width} × ${info.height}`;
+  } catch (error) {
+    frame.textContent = "cannot be shown";
+    frame.title = error.message;
+  }
+}
+
+const seen = new IntersectionObserver(
+  (entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      seen.unobserve(target);
+      fill(target);
+    }
+  },
+  { rootMargin: "200px" },
+);
+
+function card({ name, identifier }) {
+  const item = document.createElement("li");
+  const link = document.createElement("a");
+  link.href = `#${identifier}`;
+  link.dataset.identifier = identifier;
+  for (const part of ["thumbnail", "name", "size"]) {
+    const element = document.createElement("span");
+    element.className = part;
+    link.append(element);
+  }
+  link.querySelector(".name").textContent = name;
+  item.append(link);
+  seen.observe(link);
+  return item;
+}
+
+let viewer = null;
+let last = ""; // the image that was open
+
+async function open(identifier) {
+  byId("title").textContent = decodeURIComponent(identifier);
+  byId("trouble").hidden = true;
+  viewer ??= new Viewer(byId("stage"), {
+    webgl: false, // fields stay on the server, which makes the tiles
+    onview: ({ zoom }) => (byId("percent").textContent = `${Math.round(100 * zoom)}%`),
+  });
+  try {
+    const info = await information(identifier);
+    if (location.hash !== `#${identifier}`) return;
+    const [format] = info.preferredFormats;
+    const preview = info.sizes.findLast(({ width, height }) => width * height <= PREVIEW) ?? info.sizes[0];
+    byId("info").href = `${info.id}/info.json`;
+    byId("larger").href = `${info.service?.[0].id ?? info.id}/info.json`;
+    byId("larger").hidden = !info.service;
+    byId("info").hidden = false;
+    byId("stage").focus();
+    await viewer.open({
+      width: info.width,
+      height: info.height,
+      image: whole(identifier, preview, format),
+      tiles: ({ region: [x, y, w, h], size: [width, height] }) => {
+        // Whole pixels, as the Image API counts; only reduced tiles have others.
+        const [left, top, right, bottom] = [x, y, x + w, y + h].map(Math.round);
+        const region = [left, top, Math.max(1, right - left), Math.max(1, bottom - top)];
+        return new URL(`${identifier}/${region}/^${width},${height}/0/default.${format}`, IMAGES).href;
+      },
+    });
+  } catch (error) {
+    byId("trouble").textContent = error.message;
+    byId("trouble").hidden = false;
+  }
+}
+
+function show() {
+  const identifier = location.hash.slice(1);
+  const before = last;
+  last = identifier;
+  byId("list").hidden = Boolean(identifier);
+  byId("view").hidden = byId("back").hidden = !identifier;
+  if (identifier) return open(identifier);
+  byId("info").hidden = byId("larger").hidden = true;
+  byId("title").textContent = document.title;
+  if (before) document.querySelector(`[data-identifier="${CSS.escape(before)}"]`)?.focus();
+}
+
+function zoom(factor) {
+  viewer.camera.zoomBy(factor, viewer.camera.size.map((side) => side / 2));
+  viewer.moved();
+}
+
+byId("in").addEventListener("click", () => zoom(STEP));
+byId("out").addEventListener("click", () => zoom(1 / STEP));
+byId("fit").addEventListener("click", () => {
+  viewer.camera.fit();
+  viewer.moved();
+});
+addEventListener("hashchange", show);
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && location.hash) location.hash = "";
+});
+
+const listed = await fetch(new URL("images.json", document.baseURI)).then((response) => response.json());
+document.title = listed.folder;
+byId("count").textContent = listed.images.length === 1 ? "1 image" : `${listed.images.length} images`;
+byId("images").replaceChildren(...listed.images.map(card));
+show();
