@@ -31,6 +31,9 @@ Outside = Literal["edge"] | float | Sequence[float]
 LARGEST_RATIO = 16.0
 # Sub-boxes of a Box, along each side of its parallelogram.
 MOST_BOXES = 32
+# Pixels of a sheet to the short axis of a footprint, at least. One of a few input pixels has two to each of
+# them besides: there is detail in a field that is finer than its pixels, and would alias into the sheet.
+SHEET_SAMPLES, FEW_PIXELS = 4, 6
 # A side of the pieces a sheet is rendered in.
 SHEET_TILE = 512
 
@@ -181,11 +184,14 @@ def _sheets(
     which: np.ndarray,
     memory: int,
 ) -> Iterator[tuple[np.ndarray, Array]]:
-    """Means over the pixels of sheets, the coarsest of scale 2ᵏ that has three to the short axis."""
+    """Means over the pixels of sheets, the coarsest of scale 2ᵏ that has enough of them."""
     shape = np.array(field.shape)
     # The sheet's pixels pass the filter at their own size.
     sheet_psf = dataclasses.replace(psf, bandwidth=1.0) if isinstance(psf, Gaussian) else psf
-    level = np.ceil(np.log2(SAMPLES_PER_FOOTPRINT / sizes[which, 1])).astype(int)
+    short = sizes[which, 1]
+    level = np.maximum(np.ceil(np.log2(SHEET_SAMPLES / short)), np.where(short < FEW_PIXELS, 1, -64)).astype(
+        int
+    )
     for k in np.unique(level):
         here = which[level == k]
         count = np.maximum(np.round(shape * 2.0**k), 1).astype(int)

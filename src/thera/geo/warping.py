@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from thera.errors import InvalidInput
 from thera.field import Filter
-from thera.field.across import principal_axes
-from thera.field.grid import SAMPLES_PER_FOOTPRINT
+from thera.field.across import SHEET_SAMPLES, principal_axes
 from thera.field.psf import as_filter, to_numpy
 from thera.imaging.alpha import AlphaLimits
 from thera.imaging.sizing import default_memory, human_bytes
@@ -130,7 +129,7 @@ class Warp:
             # A footprint is averaged over samples that may themselves be averages: two Gaussians' radii.
             reach = math.ceil(math.sqrt(2) * psf.radius(longest, 0.0, self.model.info.kappa)) + 3
             # Samples of large footprints lie on a grid of powers of two, the same in every window.
-            aligned = 2 ** max(0, math.floor(math.log2(max(1.0, shortest) / SAMPLES_PER_FOOTPRINT)))
+            aligned = 2 ** max(0, math.floor(math.log2(max(1.0, shortest) / SHEET_SAMPLES)))
         low = np.floor(points[seen].min(axis=0)).astype(int) - reach
         high = np.ceil(points[seen].max(axis=0)).astype(int) + reach + 1
         top, left = (max(0, int(n)) // aligned * aligned for n in low)
