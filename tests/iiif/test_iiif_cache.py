@@ -1,5 +1,8 @@
 """Caches hold what they may and no more, and survive what happens to files."""
 
+import os
+import time
+
 import numpy as np
 import pytest
 
@@ -60,6 +63,14 @@ def test_damaged_file_is_dropped(tmp_path, damage):
     assert not path.exists() and disk.nbytes == 0
     disk.put("a", block(0.5))
     assert disk.get("a") is not None
+
+
+def test_what_a_killed_server_left_is_removed_at_the_next_start(tmp_path):
+    for name, age in ((".old-0123abcd.part", 7200), (".new-0123abcd.part", 0)):
+        (tmp_path / name).write_bytes(b"x")
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    Disk(tmp_path, 10**6)
+    assert [path.name for path in tmp_path.iterdir()] == [".new-0123abcd.part"]
 
 
 def test_disk_without_room_is_no_error(tmp_path, monkeypatch):

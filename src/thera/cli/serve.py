@@ -79,7 +79,8 @@ def command(folder: Path, host: str, port: int, quiet: bool, **given: Any) -> No
     server = Server(folder, model, Settings(cache=kept, **given))
     if not quiet:
         count = sum(1 for _ in server.folder.names())
-        click.echo(f"{count} images of {folder} at http://{host}:{port}/, by {model.name}. Ctrl-C ends it.")
+        images = f"{count} image{'s' * (count != 1)}"
+        click.echo(f"{folder}: {images} at http://{host}:{port}/, by {model.name}. Ctrl-C ends it.")
     level = "warning" if quiet else "info"
     uvicorn.run(create_app(server), host=host, port=port, log_level=level, access_log=not quiet)
 

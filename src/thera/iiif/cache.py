@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 import zipfile
 import zlib
 from collections import OrderedDict
@@ -65,6 +66,7 @@ class Disk:
         self._lock = Lock()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            self._drop_unfinished()
             found = [(path, path.stat()) for path in self.folder.glob(f"*{_SUFFIX}")]
         except OSError as error:
             raise ImageFileError(
@@ -111,6 +113,12 @@ class Disk:
             self._sizes.pop(path.name, None)
             self._sizes[path.name] = size
         self._shrink()
+
+    def _drop_unfinished(self) -> None:
+        """What a server that was killed had begun to write; an hour old, so that no other is writing it."""
+        for path in self.folder.glob(".*.part"):
+            if time.time() - path.stat().st_mtime > 3600:
+                path.unlink(missing_ok=True)
 
     def _path(self, key: Hashable) -> Path:
         return self.folder / (hashlib.sha256(repr(key).encode()).hexdigest()[:40] + _SUFFIX)
