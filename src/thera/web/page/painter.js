@@ -1,7 +1,7 @@
 // WebGL2: the field and the pixels as textures, and what is drawn of them.
 
 import { footprint, multiply, project, translation } from "./geometry.js";
-import { MOST_COMPONENTS, SHEET, VERTEX, VIEW } from "./shaders.js";
+import { MOST_COMPONENTS, VERTEX, sheet, view } from "./shaders.js";
 
 export const FILTERS = ["gaussian", "box", "butterworth", "ideal", "none"];
 export const SHOWN = ["picture", "gradient", "laplacian"];
@@ -9,6 +9,7 @@ export const OTHERS = ["nearest", "bicubic"];
 /** What derivatives are multiplied by to be seen: per pixel of the picture, and per pixel squared about grey. */
 export const GAINS = [1, 0.06];
 
+const WIDE = ["gaussian", "box"]; // filters that are as wide as they are unsharp
 const BAND = 1 << 19; // samples of a sheet that are computed in one go
 
 export class Painter {
@@ -21,8 +22,7 @@ export class Painter {
     }
     this.canvas = canvas;
     this.gl = gl;
-    this.view = program(gl, VIEW);
-    this.sheet = program(gl, SHEET);
+    this.programs = new Map(); // source -> program
     gl.bindVertexArray(gl.createVertexArray());
     gl.pixelStorei(gl.UNPACK_ALIGNMENT, 2);
     this.field = null;
@@ -82,9 +82,12 @@ export class Painter {
    */
   paint(mapping, [rows, cols], picture, look) {
     const { gl, field } = this;
-    if (field) this.prepareSheets(mapping, [rows, cols], look);
+    const sizes = footprints(mapping, [rows, cols], look);
+    const turned = !aligned(mapping);
+    if (field) this.prepareSheets(sizes, turned, look);
     gl.viewport(0, 0, cols, rows);
-    const u = this.use(this.view, look);
+    const across = sizes.some(([long]) => long > 0.999);
+    const u = this.use(view(number(FILTERS, look.filter), number(SHOWN, look.shown), across), look);
     const middle = [rows / 2, cols / 2];
     const origin = (project(mapping, middle) ?? [0, 0]).map(Math.floor);
     const near = multiply(translation(-origin[0], -origin[1]), multiply(mapping, translation(...middle)));
@@ -95,9 +98,10 @@ export class Painter {
     gl.uniform2i(u.window, ...(field?.window ?? [0, 0]));
     gl.uniform1i(u.ready, Number(Boolean(field)));
     gl.uniform1i(u.preview, Number(look.preview && Boolean(this.pixels)));
+    gl.uniform1i(u.turned, Number(turned));
     gl.uniform1i(u.finest, field?.finest ?? 1);
     gl.uniform1f(u.curtain, this.pixels ? look.curtain ?? 0 : 0);
-    gl.uniform1i(u.other, Math.max(0, OTHERS.indexOf(look.other)));
+    gl.uniform1i(u.other, number(OTHERS, look.other));
     gl.uniform1fv(u.gains, GAINS);
     ["pixels", "sheet1", "sheet2", "sheet3"].forEach((name, i) => {
       gl.activeTexture(gl.TEXTURE1 + i);
@@ -139,19 +143,16 @@ export class Painter {
   }
 
   // Where a pixel of the screen is larger than a cell, it is a mean over a sheet: the field on a finer grid.
-  prepareSheets(mapping, [rows, cols], { filter = "gaussian", sharpness = 1 }) {
-    if (filter === "none") return;
-    const points = [0, 0.25, 0.5, 0.75, 1].flatMap((v) => [0, 0.25, 0.5, 0.75, 1].map((h) => [v * rows, h * cols]));
-    const scales = filter === "gaussian" || filter === "box"; // their width is in their footprint
-    const width = scales ? 1 / sharpness : 1;
-    const found = points.map((point) => footprint(mapping, point)).filter(Boolean);
-    const short = found.map(([long, size]) => width * Math.max(size, long / 16));
-    if (!(Math.max(...short) > 1)) return;
-    const key = scales ? filter : `${filter} ${sharpness}`;
+  prepareSheets(sizes, turned, { filter = "gaussian", sharpness = 1 }) {
+    const short = sizes.map(([long, size]) => Math.max(size, long / 16));
+    if (filter === "none" || !(Math.max(...short) > 1)) return;
+    const key = WIDE.includes(filter) ? filter : `${filter} ${sharpness}`;
     if (key !== this.sheetFilter) this.forgetSheets();
     this.sheetFilter = key;
-    const samples = (size) => Math.min(this.field.finest, Math.max(1, Math.ceil(3 / size)));
-    for (let m = samples(Math.max(...short)); m <= samples(Math.max(1, Math.min(...short))); m++) {
+    const few = (size) => (turned ? (size < 2 ? 3 : size < 6 ? 2 : 1) : Math.ceil(3 / size));
+    const samples = (size) => Math.min(this.field.finest, few(size));
+    const [least, most] = [1.001 * Math.max(...short), 0.999 * Math.max(1, Math.min(...short))].map(samples);
+    for (let m = least; m <= most; m++) {
       if (!this.sheets.has(m)) this.sheets.set(m, this.makeSheet(m, { filter, sharpness }));
     }
   }
@@ -162,7 +163,7 @@ export class Painter {
     const texture = nearest(gl, gl.TEXTURE_2D);
     gl.texStorage2D(gl.TEXTURE_2D, 1, gl.RGBA16F, cols, rows);
     this.into(texture, () => {
-      const u = this.use(this.sheet, { ...look, shown: "picture" });
+      const u = this.use(sheet(number(FILTERS, look.filter)), look);
       gl.uniform1i(u.samples, samples);
       gl.viewport(0, 0, cols, rows);
       gl.enable(gl.SCISSOR_TEST);
@@ -187,13 +188,13 @@ export class Painter {
     gl.deleteFramebuffer(buffer);
   }
 
-  // A program, with what it shares with the others set.
-  use({ handle, uniforms: u }, { filter = "gaussian", sharpness = 1, shown = "picture" }) {
+  // The program of a source, made when it is first needed, with what all of them share set.
+  use(source, { sharpness = 1 }) {
     const { gl, field } = this;
+    if (!this.programs.has(source)) this.programs.set(source, program(gl, source));
+    const { handle, uniforms: u } = this.programs.get(source);
     gl.useProgram(handle);
-    gl.uniform1i(u.shape, Math.max(0, FILTERS.indexOf(filter)));
     gl.uniform1f(u.sharpness, sharpness);
-    gl.uniform1i(u.shown, Math.max(0, SHOWN.indexOf(shown)));
     gl.uniform1i(u.field, 0);
     gl.activeTexture(gl.TEXTURE0);
     gl.bindTexture(gl.TEXTURE_2D_ARRAY, field?.texture ?? null);
@@ -205,6 +206,24 @@ export class Painter {
     }
     return u;
   }
+}
+
+/** Whether a mapping takes rows and columns to rows and columns. */
+function aligned([[a, b], [c, d], [g, h]]) {
+  const least = 1e-7 * (Math.abs(a) + Math.abs(b));
+  const none = (...values) => values.every((value) => Math.abs(value) < least);
+  return none(g, h) && (none(b, c) || none(a, d));
+}
+
+const number = (names, name) => Math.max(0, names.indexOf(name));
+
+/** The sizes f₁ ≥ f₂, in cells, of what the pixels of a view look at: from corner to corner. */
+function footprints(mapping, [rows, cols], { filter = "gaussian", sharpness = 1 }) {
+  const steps = [0, 0.25, 0.5, 0.75, 1];
+  const points = steps.flatMap((v) => steps.map((h) => [v * rows, h * cols]));
+  const width = WIDE.includes(filter) ? 1 / sharpness : 1;
+  const found = points.map((point) => footprint(mapping, point)).filter(Boolean);
+  return found.map((sizes) => sizes.map((size) => size * width));
 }
 
 function nearest(gl, target) {
