@@ -97,15 +97,16 @@ def show(what: str, clients: int, seconds: float, times: list[float]) -> None:
 
 
 def load(folder: Path, model: str, before: int, known: int, first: int) -> None:
-    """Numbers of the three kinds of requests, at each number of clients."""
+    """So many of the three kinds of requests, at each number of clients; first encodes at least one each."""
     picture, rng = photograph(SIDE), np.random.default_rng(0)
-    for clients, i in itertools.product(CLIENTS, range(first)):
-        picture.save(folder / f"{clients}-{i}.png")
+    firsts = {clients: [f"{clients}-{i}.png" for i in range(max(first, clients))] for clients in CLIENTS}
+    for name in itertools.chain(*firsts.values()):
+        picture.save(folder / name)
     with serving(folder, "--model", model) as (port, _):
         columns = f"{'clients':>7} {'requests':>8} {'requests/s':>11} {'p50 ms':>8} {'p95 ms':>8}"
         print(f"{'512×512 tiles at ×8':<22} {columns}")
         for clients in CLIENTS:
-            paths = [tile(f"{clients}-{i}.png") for i in range(first)]
+            paths = [tile(name) for name in firsts[clients]]
             show("first encodes", clients, *asyncio.run(asked(port, clients, paths)))
         for clients in CLIENTS:
             paths = tiles("1-0.png", known, SIDE * ZOOM, rng)
@@ -137,7 +138,7 @@ def main() -> None:
     options = parser.parse_args()
     print(f"{options.model}, {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory() as name:
-        load(Path(name), options.model, *((500, 40, 8) if options.quick else (3000, 300, 64)))
+        load(Path(name), options.model, *((500, 40, 4) if options.quick else (3000, 300, 16)))
     with tempfile.TemporaryDirectory() as name:
         memory(Path(name), options.model, 1000 if options.quick else 10_000)
 
