@@ -116,7 +116,7 @@ def add_constants(graph: Any, network: Thera) -> None:
     }
     for name, tensor in constants.items():
         value = tensor.detach().numpy()
-        stored = "head.weight" if name == "head_weight" else f"{name}.value"
+        stored = f"{name}.value"
         graph.initializer.append(numpy_helper.from_array(value, stored))
         graph.node.append(helper.make_node("Identity", [stored], [name]))
         graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape))

@@ -23,9 +23,10 @@ STORAGE = ("f16", "f32")
 def is_half(name: str, shape: Sequence[int]) -> bool:
     """Whether an array is stored as float16 in a small file: the weights of convolutions and linear layers.
 
-    The bank, κ, biases and norms are few and felt directly, so they stay float32.
+    The bank, κ, biases and norms are few and felt directly, so they stay float32. So does the last layer once
+    it is folded: halved, the smallest numbers of float16 would lose their last bit.
     """
-    return len(shape) >= 2 and math.prod(shape) > 100 and not name.startswith("components")
+    return len(shape) >= 2 and math.prod(shape) > 100 and not name.startswith(("components", "head_weight"))
 
 
 def check_storage(storage: str) -> None:

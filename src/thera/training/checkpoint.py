@@ -50,3 +50,7 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tenso
         state.setdefault(int(i), {})[key] = value
     groups = optimiser.state_dict()["param_groups"]
     optimiser.load_state_dict({"state": state, "param_groups": groups})
+    for p, values in optimiser.state.items():
+        for key, value in values.items():
+            if value.shape == p.shape:  # in the order of memory that the parameter has, which was not saved
+                values[key] = torch.empty_like(p).copy_(value)

@@ -50,6 +50,7 @@ class Run:
         self.reported = 0
         self.seconds = 0.0  # spent training, interruptions left out
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.plain = 0  # steps before the graph
         self.world = dist.get_world_size() if dist.is_initialized() else 1
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         if config.data.batch % self.world:
@@ -88,7 +89,7 @@ class Run:
             tensor.fill_(rate * factor)
         if self.device.type != "cuda" or self.world > 1:
             self._step()
-        elif self.graph is None and self.done >= 3:  # after a few plain steps that allocate and compile
+        elif self.graph is None and self.plain >= 3:  # after a few plain steps that allocate and compile
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph):
                 self._step()
@@ -99,6 +100,7 @@ class Run:
             with torch.cuda.stream(side):
                 self._step()
             torch.cuda.current_stream().wait_stream(side)
+            self.plain += 1
         else:
             self.graph.replay()
         self.done += 1
