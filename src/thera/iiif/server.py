@@ -121,9 +121,8 @@ class Server:
         def opened() -> Source:
             try:
                 source = Source.of(read(image.path, self.settings.max_source), image.key)
-            except (
-                TheraError
-            ) as error:  # of the file, whatever was wrong with it; where it lies is our affair
+            except TheraError as error:
+                # Whatever was wrong, it is the file's; where that lies is nobody's affair.
                 reason = str(error).removeprefix(f"{image.path}: ").replace(str(image.path), "It")
                 raise ImageFileError(f"{image.name}: {reason}") from error
             self.memory.put(("source", image.key), source, source.nbytes)
