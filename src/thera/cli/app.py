@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import webbrowser
+from contextlib import suppress
 from pathlib import Path
 from threading import Timer
 
@@ -70,7 +71,8 @@ def command(
         click.echo(f"Thera is at {url}\nOnly this computer can reach it. Ctrl-C ends it.", err=True)
         if browser:
             Timer(0.5, webbrowser.open, [url]).start()
-        uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
+        with suppress(KeyboardInterrupt):  # which is how it ends
+            uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
 
 
 def listening(port: int | None) -> socket.socket:

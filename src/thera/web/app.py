@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -76,8 +75,7 @@ def create_app(
     >>> create_app().title
     'Thera'
     """
-    folder = Path(tempfile.mkdtemp(prefix="thera-app-"))
-    gallery = Gallery(folder, engine, device, precision)
+    gallery = Gallery(engine, device, precision)
     names = list(dict.fromkeys([model, *(each.name for each in shipped())]))
     studio = Studio(gallery, names)
     for image in images:
@@ -87,7 +85,7 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
         studio.jobs.close()
-        shutil.rmtree(folder, ignore_errors=True)
+        gallery.close()
 
     app = FastAPI(
         title="Thera", version=__version__, docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 import secrets
+import shutil
+import tempfile
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 
@@ -69,15 +72,21 @@ class Entry:
 class Gallery:
     """Pictures by their names in the page's addresses, models by theirs, and the fields made last."""
 
-    def __init__(
-        self, folder: Path, engine: str = "auto", device: str = "auto", precision: str = "f32"
-    ) -> None:
-        self.folder = folder
+    def __init__(self, engine: str = "auto", device: str = "auto", precision: str = "f32") -> None:
         self._options = engine, device, precision
         self._entries: dict[str, Entry] = {}
         self._models: dict[str, Model] = {}
         self._fields: OrderedDict[tuple[str, str, Region | None], HeatField] = OrderedDict()
         self._lock, self._encoding = Lock(), Lock()
+
+    @cached_property
+    def folder(self) -> Path:
+        """Where files are that came through the page, and those that were made for it."""
+        return Path(tempfile.mkdtemp(prefix="thera-app-"))
+
+    def close(self) -> None:
+        if "folder" in self.__dict__:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def add(self, path: Path, name: str | None = None) -> Entry:
         """Reads a picture; `name` is what its owner calls it."""
@@ -110,7 +119,7 @@ class Gallery:
         with self._lock:
             for key in [key for key in self._fields if key[0] == entry.id]:
                 del self._fields[key]
-        if self.folder in entry.path.parents:
+        if "folder" in self.__dict__ and self.folder in entry.path.parents:
             entry.path.unlink(missing_ok=True)
 
     def model(self, name: str) -> Model:

@@ -8,21 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from thera.iiif.source import to_srgb
 from thera.imaging.picture import Picture, Range
 from thera.imaging.planes import without_alpha
 
 
 def displayed(picture: Picture) -> NDArray[np.float32]:
-    """A picture as a screen shows it, H×W×3 in [0, 1]: over white where it is transparent, inks as light.
+    """A picture as a screen shows it, H×W×3 in [0, 1]: in sRGB, and over white where it is transparent.
 
     >>> displayed(Picture.of_channels(np.zeros((2, 3, 2), np.uint8))).shape
     (2, 3, 3)
     """
+    picture = to_srgb(picture)
     if picture.alpha:
         picture = without_alpha(picture)
     values = Range.of(picture.samples).normalise(picture.samples)
-    if picture.colour == "cmyk":
-        return (1 - values[..., :3]) * (1 - values[..., 3:])
     return values if values.shape[2] == 3 else np.repeat(values, 3, axis=2)
 
 
