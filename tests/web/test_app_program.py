@@ -197,6 +197,14 @@ def test_a_file_that_is_too_large_is_refused(client: Any, monkeypatch: pytest.Mo
     assert answer.status_code == 413 and "larger" in answer.json()["detail"]
 
 
+def test_a_picture_of_too_many_pixels_is_refused() -> None:
+    from thera.errors import ImageFileError
+    from thera.web.app import create_app
+
+    with pytest.raises(ImageFileError, match="--max-pixels"):
+        create_app([ASTRONAUT], max_pixels=1000)
+
+
 def test_names_cannot_leave_their_folder(client: Any) -> None:
     picture = add(client, name="../../..\\evil/..")
     assert picture["name"] == "picture"

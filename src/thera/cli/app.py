@@ -28,6 +28,7 @@ PORT = 8372
 @click.option("--overwrite", is_flag=True, help="Replace an exported file that exists.")
 @click.option("--port", type=click.IntRange(0, 65535), help=f"[default: {PORT}, or another that is free]")
 @click.option("--browser/--no-browser", default=True, help="Open the page in the browser. [default: yes]")
+@click.option("--max-pixels", type=int, help="Open pictures up to this many pixels. [default: 134 million]")
 @engine_options
 def command(
     images: tuple[Path, ...],
@@ -36,6 +37,7 @@ def command(
     overwrite: bool,
     port: int | None,
     browser: bool,
+    max_pixels: int | None,
     engine: str,
     device: str,
     precision: str,
@@ -65,7 +67,7 @@ def command(
         from thera.web.app import create_app
     except ImportError as error:
         raise MissingDependency("The page needs FastAPI and uvicorn: pip install 'thera[web]'.") from error
-    app = create_app(images, model, engine, device, precision)
+    app = create_app(images, model, engine, device, precision, max_pixels)
     with listening(port) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         click.echo(f"Thera is at {url}\nOnly this computer can reach it. Ctrl-C ends it.", err=True)

@@ -69,13 +69,14 @@ def create_app(
     engine: str = "auto",
     device: str = "auto",
     precision: str = "f32",
+    max_pixels: int | None = None,
 ) -> FastAPI:
     """The page as an application, with these pictures open and this model chosen.
 
     >>> create_app().title
     'Thera'
     """
-    gallery = Gallery(engine, device, precision)
+    gallery = Gallery(engine, device, precision, max_pixels)
     names = list(dict.fromkeys([model, *(each.name for each in shipped())]))
     studio = Studio(gallery, names)
     for image in images:

@@ -28,6 +28,8 @@ from thera.web.pixels import as_png, displayed, eight_bits, shrunk
 #: Pixels of a picture, or of a part of one, that is encoded in one piece: a quarter of a gigabyte of packed
 #: field. On a small machine, fewer.
 MOST_CELLS = min(1 << 20, (physical_memory() or 4 << 30) // 4096)
+#: Pixels of a picture that is opened unless asked otherwise: each takes 12 bytes as long as it is.
+MOST_SHOWN = min(1 << 27, (physical_memory() or 4 << 30) // 64)
 #: Pixels of the plain picture that the page gets; a larger one is made smaller.
 MOST_PIXELS = 1 << 22
 #: Bytes of fields that are kept.
@@ -72,8 +74,15 @@ class Entry:
 class Gallery:
     """Pictures by their names in the page's addresses, models by theirs, and the fields made last."""
 
-    def __init__(self, engine: str = "auto", device: str = "auto", precision: str = "f32") -> None:
+    def __init__(
+        self,
+        engine: str = "auto",
+        device: str = "auto",
+        precision: str = "f32",
+        max_pixels: int | None = None,
+    ) -> None:
         self._options = engine, device, precision
+        self._max_pixels = MOST_SHOWN if max_pixels is None else max_pixels
         self._entries: dict[str, Entry] = {}
         self._models: dict[str, Model] = {}
         self._fields: OrderedDict[tuple[str, str, Region | None], HeatField] = OrderedDict()
@@ -90,7 +99,7 @@ class Gallery:
 
     def add(self, path: Path, name: str | None = None) -> Entry:
         """Reads a picture; `name` is what its owner calls it."""
-        picture = read(path)
+        picture = read(path, self._max_pixels)
         notes = list(picture.notes)
         if picture.alpha:
             notes.append("transparency is shown on white; a download keeps it")

@@ -85,7 +85,6 @@ export class Viewer {
       if (turn !== this.#opened) return;
       this.painter.setPixels(bitmap);
     }
-    this.image.hidden = Boolean(this.painter);
     this.draw();
     if (wait) return;
     if (field && this.painter) await this.setField(field);
@@ -172,7 +171,9 @@ export class Viewer {
   #paint() {
     const { camera, painter } = this;
     this.tiles?.update(camera, this.#look, globalThis.devicePixelRatio || 1);
-    if (!painter) return this.#placeImage();
+    this.image.hidden = Boolean(painter && !this.tiles);
+    if (!this.image.hidden) this.#placeImage();
+    if (!painter) return;
     if (this.drawing) return void (this.again = true); // the GPU is not done with the last frame
     const moving = performance.now() - this.#moved < REST;
     const full = globalThis.devicePixelRatio || 1;
@@ -205,7 +206,7 @@ export class Viewer {
     }
   }
 
-  // Without WebGL2 the browser enlarges the pixels, beneath the tiles and left of the curtain.
+  // The browser enlarges the pixels beneath tiles that have not come; without WebGL2, left of the curtain too.
   #placeImage() {
     const { camera, image } = this;
     if (!image.naturalWidth) return;
