@@ -105,9 +105,13 @@ def test_a_paused_run_goes_on(small, photos, tmp_path):
     assert start(config, [photos], tmp_path, show=lambda _: None, say=lambda _: None) is not None
 
 
-def test_the_average_follows_the_network_from_its_start(small, photos):
+def test_the_average_follows_the_network_and_first_of_all_forgets_its_start(small, photos):
     run = run_for(small(optimiser={"ema": 0.5}), photos)
-    before = run.network.head.weight.clone()
+    before = run.average.head.weight.clone()
+    run.step()
+    torch.testing.assert_close(run.average.head.weight, 0.1 * before + 0.9 * run.network.head.weight)
+    run.done = 100
+    before = run.average.head.weight.clone()
     run.step()
     torch.testing.assert_close(run.average.head.weight, 0.5 * before + 0.5 * run.network.head.weight)
 
