@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from thera.geo.warped_rasters import WarpedRaster
 
 
+FILTERS = ("lanczos", "gaussian", "box")
+
+
 class Numbers(click.ParamType):
     """Numbers with anything between them, or a file of them."""
 
@@ -70,6 +73,14 @@ class Colour(click.ParamType):
     "-m", "--model", default=DEFAULT_MODEL, show_default=True, help="A name from `thera models`, or a file."
 )
 @click.option("--ensemble/--no-ensemble", help="The mean of four rotations. [default: no]")
+@click.option(
+    "--filter",
+    "shape",
+    type=click.Choice(FILTERS),
+    default="lanczos",
+    show_default=True,
+    help="Where the image shrinks: lanczos is crisp, gaussian soft and without ringing, box a mean.",
+)
 @engine_options
 @click.option("--memory", type=Bytes(), help="To work in. [default: 4GiB, or half of what there is]")
 @click.option("--quality", type=click.IntRange(1, 100), help="Of JPEG, WebP and AVIF.")
@@ -135,18 +146,22 @@ def prepare(
     bounds: tuple[float, ...] | None,
     size: tuple[int, int] | None,
     outside: "Outside | None",
+    shape: str,
     quality: int | None,
     stretch: str | None,
     cog: bool,
     **given: Any,
 ) -> "WarpedRaster | WarpedPicture":
     """What is to be done, all of it checked before anything is computed."""
+    from thera.field import Box as BoxFilter
+    from thera.field import Gaussian, Lanczos
     from thera.geo.raster import describe, is_raster
     from thera.geo.values import Stretch
     from thera.imaging.formats import FORMATS, format_of
     from thera.models import load
 
     common = {name: given.pop(name) for name in ("ensemble", "memory", "overwrite", "strip")}
+    common["psf"] = {"lanczos": Lanczos, "gaussian": Gaussian, "box": BoxFilter}[shape]()
     view = view_of(to, size, **given)
     if to is None and (resolution is not None or bounds is not None):
         raise InvalidInput("--resolution and --bounds are of a coordinate system: give --to as well.")

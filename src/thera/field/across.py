@@ -6,6 +6,8 @@ split along its principal axes u₁ and u₂, on which its sizes in input pixels
 - f₁ ≤ 1: read in the cell the point falls in, filtered exactly;
 - f₁ > 1 ≥ f₂: an average of such readings along u₁, at least three to a footprint;
 - f₂ > 1: an average of the pixels of a *sheet*, the field rendered on a grid fine enough for f₂.
+
+Lanczos's kernel is wider than its ellipse and knows no lines: with it, f₂ is at least 1.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from thera.errors import InvalidInput
 from thera.field.grid import SAMPLES_PER_FOOTPRINT
 from thera.field.points import evaluate, restore
 from thera.field.product import send
-from thera.field.psf import Box, Filter, Gaussian
+from thera.field.psf import Box, Filter, Gaussian, Lanczos
 
 if TYPE_CHECKING:
     from thera.field.heatfield import HeatField
@@ -59,6 +61,8 @@ def sample(field: HeatField, points: np.ndarray, jacobian: np.ndarray, psf: Filt
     else:
         sizes[:, 1] = np.maximum(sizes[:, 1], sizes[:, 0] / LARGEST_RATIO)
         thin = sizes[:, 1] <= 1
+        if isinstance(psf, Lanczos):  # which knows no lines
+            sizes[:, 1], thin = np.maximum(sizes[:, 1], 1), np.zeros(N, bool)
         groups = _lines(jacobian, directions, sizes, psf, field.kappa, np.flatnonzero(~local & thin))
         for which, values in _sheets(
             field, points, directions, sizes, psf, np.flatnonzero(~local & ~thin), memory
@@ -189,19 +193,22 @@ def _sheets(
     # The sheet's pixels pass the filter at their own size.
     sheet_psf = dataclasses.replace(psf, bandwidth=1.0) if isinstance(psf, Gaussian) else psf
     short = sizes[which, 1]
-    level = np.maximum(np.ceil(np.log2(SHEET_SAMPLES / short)), np.where(short < FEW_PIXELS, 1, -64)).astype(
-        int
-    )
+    level = np.ceil(np.log2(SHEET_SAMPLES / short)).astype(int)
+    level = np.where(short < FEW_PIXELS, np.maximum(level, 1), level)
     for k in np.unique(level):
         here = which[level == k]
         count = np.maximum(np.round(shape * 2.0**k), 1).astype(int)
         step = shape / count
-        # The covariance that remains, in sheet pixels; its axes are the footprint's.
         u = directions[here] / step[:, None]
-        covariance = np.einsum("nij,nj,nkj->nik", u, psf.variance(sizes[here], field.kappa), u)
-        covariance -= np.diag(psf.variance(step, field.kappa) / step**2)
+        if isinstance(psf, Lanczos):
+            # The ellipse on which the distance is one output pixel, in sheet pixels.
+            ellipse, radius = np.einsum("nij,nj,nkj->nik", u, sizes[here] ** 2, u), psf.radius(1.0, 0.0, 0.0)
+        else:
+            # The covariance that remains, in sheet pixels; its axes are the footprint's.
+            ellipse = np.einsum("nij,nj,nkj->nik", u, psf.variance(sizes[here], field.kappa), u)
+            ellipse, radius = ellipse - np.diag(psf.variance(step, field.kappa) / step**2), 4.0
         position = points[here] / step
-        reach = np.ceil(4 * np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))) + 1
+        reach = np.ceil(radius * np.sqrt(np.diagonal(ellipse, axis1=1, axis2=2))) + 1
         reach = np.minimum(reach, count).astype(int)
         tile = np.minimum(position, count - 1).astype(int) // SHEET_TILE
         for corner in np.unique(tile, axis=0):
@@ -213,7 +220,7 @@ def _sheets(
                 size=tuple(high - low), region=(*(low * step), *(high * step)), psf=sheet_psf, memory=memory
             )
             values = _ellipses(
-                field, sheet, position[members] - low, covariance[members], reach[members], memory
+                field, sheet, position[members] - low, ellipse[members], reach[members], psf, memory
             )
             yield here[members], values
 
@@ -222,15 +229,17 @@ def _ellipses(
     field: HeatField,
     sheet: Array,
     position: np.ndarray,
-    covariance: np.ndarray,
+    ellipse: np.ndarray,
     reach: np.ndarray,
+    psf: Filter,
     memory: int,
 ) -> Array:
-    """Gaussian means over a sheet (h, w, channels) about positions (N, 2) in it, largest windows first."""
+    """Means over a sheet (h, w, channels) about positions (N, 2) in it, largest windows first: Gaussian ones
+    of covariance `ellipse` (N, 2, 2), or those of Lanczos whose unit of distance that is."""
     xp = field.namespace
     h, w = sheet.shape[:2]
     flat = xp.reshape(sheet, (h * w, field.channels))
-    precision = np.linalg.inv(covariance)
+    precision = np.linalg.inv(ellipse)
     parts, start = [], 0
     while start < len(position):
         size = reach[start:].max(0)
@@ -241,10 +250,11 @@ def _ellipses(
         dy = (rows + 0.5 - position[part, :1])[:, :, None]
         dx = (cols + 0.5 - position[part, 1:])[:, None, :]
         P = precision[part]
-        exponent = P[:, 0, 0, None, None] * dy**2 + P[:, 1, 1, None, None] * dx**2
-        exponent = exponent + 2 * P[:, 0, 1, None, None] * dy * dx
+        squared = P[:, 0, 0, None, None] * dy**2 + P[:, 1, 1, None, None] * dx**2
+        squared = squared + 2 * P[:, 0, 1, None, None] * dy * dx
         inside = ((rows >= 0) & (rows < h))[:, :, None] & ((cols >= 0) & (cols < w))[:, None, :]
-        weight = np.exp(-0.5 * exponent) * inside
+        falloff = psf.falloff(np.sqrt(squared)) if isinstance(psf, Lanczos) else np.exp(-0.5 * squared)
+        weight = falloff * inside
         weight /= weight.sum((1, 2), keepdims=True)
         index = np.clip(rows, 0, h - 1)[:, :, None] * w + np.clip(cols, 0, w - 1)[:, None, :]
         taken = xp.take(flat, xp.asarray(index.ravel(), device=field.device), axis=0)

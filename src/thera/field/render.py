@@ -11,13 +11,13 @@ import numpy as np
 from thera.errors import InvalidInput
 from thera.field.grid import LARGEST_PATCH, Axis, Patches, Reading, Taps, reading
 from thera.field.product import Pick, Tables, send
-from thera.field.psf import Box, Butterworth, Covariance, Filter, Gaussian, Ideal, Point
+from thera.field.psf import Box, Butterworth, Covariance, Filter, Gaussian, Ideal, Lanczos, Point
 
 if TYPE_CHECKING:
     from thera.field.heatfield import HeatField
 
 Array = Any
-OURS = (Gaussian, Covariance, Box, Butterworth, Ideal, Point)
+OURS = (Gaussian, Covariance, Lanczos, Box, Butterworth, Ideal, Point)
 
 
 class Average(NamedTuple):

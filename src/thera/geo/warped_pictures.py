@@ -22,7 +22,7 @@ from thera.models import Model
 from .frames import frames
 from .mappings import Mapping, Places, View
 from .raster import Box
-from .warping import FRAME, Look, Warp, limits
+from .warping import FRAME, LANCZOS, Look, Warp, limits
 
 #: What is shown where the picture does not reach: its edge, nothing, or a colour, red, green and blue to 255.
 Outside = Literal["edge", "transparent"] | tuple[int, int, int]
@@ -120,7 +120,7 @@ def prepare_warped_picture(
     form: Format | None = None,
     quality: int | None = None,
     ensemble: bool = False,
-    psf: Filter | None = None,
+    psf: Filter = LANCZOS,
     memory: int | None = None,
     overwrite: bool = False,
     strip: bool = False,

@@ -20,7 +20,7 @@ from .raster import CACHE, Box, Group, Raster
 from .reading import Reader, ranges, reading
 from .upscaling import check_raster_output
 from .values import Stretch
-from .warping import FRAME, Look, Warp, limits
+from .warping import FRAME, LANCZOS, Look, Warp, limits
 from .writing import Place, check_room, writing
 
 
@@ -92,7 +92,7 @@ def prepare_warped_raster(
     *,
     stretch: Stretch | None = None,
     ensemble: bool = False,
-    psf: Filter | None = None,
+    psf: Filter = LANCZOS,
     memory: int | None = None,
     overwrite: bool = False,
     strip: bool = False,
