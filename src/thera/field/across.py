@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from thera.errors import InvalidInput
-from thera.field.grid import SAMPLES_PER_FOOTPRINT
+from thera.field.grid import FEW_PIXELS, SAMPLES_PER_FOOTPRINT
 from thera.field.points import evaluate, restore
 from thera.field.product import send
 from thera.field.psf import Box, Filter, Gaussian, Lanczos
@@ -33,9 +33,8 @@ Outside = Literal["edge"] | float | Sequence[float]
 LARGEST_RATIO = 16.0
 # Sub-boxes of a Box, along each side of its parallelogram.
 MOST_BOXES = 32
-# Pixels of a sheet to the short axis of a footprint, at least. One of a few input pixels has two to each of
-# them besides: there is detail in a field that is finer than its pixels, and would alias into the sheet.
-SHEET_SAMPLES, FEW_PIXELS = 4, 6
+# Pixels of a sheet to the short axis of a footprint, at least.
+SHEET_SAMPLES = 4
 # A side of the pieces a sheet is rendered in.
 SHEET_TILE = 512
 

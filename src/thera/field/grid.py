@@ -19,8 +19,9 @@ from thera.field.psf import Filter
 
 # A cell magnified more than this is evaluated in parts, so that the table of offsets stays small.
 LARGEST_PATCH = 32
-# Samples per footprint that make an average over samples an accurate integral.
-SAMPLES_PER_FOOTPRINT = 3
+# Samples per footprint that make an average over samples an accurate integral. A footprint of a few pixels
+# has two to each of them besides: there is detail in a field that is finer than its pixels, and would alias.
+SAMPLES_PER_FOOTPRINT, FEW_PIXELS = 3, 6
 
 
 @dataclass(frozen=True)
@@ -188,14 +189,14 @@ def reading(axis: Axis, cells: int, psf: Filter, kappa: float, order: int) -> Re
     """Read an axis directly, or, where the footprint exceeds a cell, through finer samples across cells.
 
     A local field ends with its cell, so damping its components cannot average neighbouring pixels: that takes
-    samples of several cells. They lie 1/m apart, at least three in a footprint, and each has passed the
+    samples of several cells. They lie 1/m apart, enough of them in a footprint, and each has passed the
     filter at a footprint of 1/m already. Weights are normalised over the image, so borders stay unbiased.
     """
     footprint = psf.footprint
     if footprint is None or footprint * axis.step <= 1:
         return Reading(axis, axis.step)
     size = footprint * axis.step
-    m = math.ceil(SAMPLES_PER_FOOTPRINT / size)
+    m = max(math.ceil(SAMPLES_PER_FOOTPRINT / size), 2 if size < FEW_PIXELS else 1)
     radius = psf.radius(size, 1 / m, kappa) * m
     centre = axis.centre * m - 0.5
     index = np.floor(centre - radius).astype(np.int64)[:, None] + np.arange(math.ceil(2 * radius) + 2)

@@ -149,7 +149,7 @@ export class Painter {
     const key = WIDE.includes(filter) ? filter : `${filter} ${sharpness}`;
     if (key !== this.sheetFilter) this.forgetSheets();
     this.sheetFilter = key;
-    const few = (size) => (turned ? (size < 2 ? 3 : size < 6 ? 2 : 1) : Math.ceil(3 / size));
+    const few = (size) => (size < (turned ? 2 : 1.5) ? 3 : size < 6 ? 2 : 1);
     const samples = (size) => Math.min(this.field.finest, few(size));
     const [least, most] = [1.001 * Math.max(...short), 0.999 * Math.max(1, Math.min(...short))].map(samples);
     for (let m = least; m <= most; m++) {

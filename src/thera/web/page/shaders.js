@@ -176,9 +176,9 @@ Reading boxes(vec2 at, mat2 J) {
 }
 
 // Samples to a cell that a footprint of so many input pixels takes, as painter.js prepares them: three to a
-// footprint along the axes, where HeatField.render says it; more of them where HeatField.warp does.
+// footprint, and two to a pixel where it is a few pixels; a little more where HeatField.warp takes more.
 int samplesFor(float size) {
-  float few = turned ? (size < 2. ? 3. : size < 6. ? 2. : 1.) : ceil(3. / size - 1e-5);
+  float few = size < (turned ? 2. : 1.5) ? 3. : size < 6. ? 2. : 1.;
   return int(clamp(few, 1., float(finest)));
 }
 
