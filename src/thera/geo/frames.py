@@ -44,8 +44,17 @@ class Frame:
         self.valid = valid
         self.samples = np.zeros(valid.shape, raster.dtype)
 
-    def needs(self, group: Group, part: Part = WHOLE) -> bool:
+    def needs(self, group: Group, part: Part) -> bool:
+        """Whether there is a valid sample of a group in a part of the frame."""
         return any(bool(self.valid[(*part, band - 1)].any()) for band in group.bands)
+
+    def extent(self, group: Group) -> Part | None:
+        """The least part of the frame that holds all valid samples of a group; None if there are none."""
+        valid = np.any(self.valid[..., [band - 1 for band in group.bands]], axis=-1)
+        rows, cols = (np.flatnonzero(np.any(valid, axis=axis)) for axis in (1, 0))
+        if not len(rows):
+            return None
+        return slice(int(rows[0]), int(rows[-1]) + 1), slice(int(cols[0]), int(cols[-1]) + 1)
 
     def put(self, group: Group, span: Range, values: NDArray[np.float32], part: Part = WHOLE) -> None:
         """Stores h×w×3 floats, 0 and 1 being `span`, in the units of the raster, in a part of the frame."""

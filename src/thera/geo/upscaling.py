@@ -114,21 +114,25 @@ class RasterScaling:
                 self._frame(reader, box, progress).write(dataset, box)
 
     def _frame(self, reader: Reader, box: Box, progress: Callable[[int], object]) -> Frame:
-        plan, (rows, cols) = self._plan(box), self._axes(box)
+        rows, cols = self._axes(box)
         # An output pixel is valid where the input pixel is in whose cell its centre lies.
-        _, valid = reader.read((plan.rows[0], plan.cols[0], plan.rows[-1], plan.cols[-1]))
-        frame = Frame(self.raster, valid[np.ix_(rows.cell - plan.rows[0], cols.cell - plan.cols[0])])
+        top, left = int(rows.cell[0]), int(cols.cell[0])
+        _, valid = reader.read((top, left, int(rows.cell[-1]) + 1, int(cols.cell[-1]) + 1))
+        frame = Frame(self.raster, valid[np.ix_(rows.cell - top, cols.cell - left)])
         area, groups = len(rows) * len(cols), self.raster.groups
         for i, (group, span) in enumerate(zip(groups, self.spans, strict=True)):
-            if group.alpha:
-                frame.put(group, span, self._alpha(reader, group, span, plan, box))
-            elif frame.needs(group):
-                frame.put(group, span, self._values(reader, group, span, plan, box))
+            part = frame.extent(group)
+            if part is not None:
+                down, along = part
+                inner = (box[0] + down.start, box[1] + along.start, box[0] + down.stop, box[1] + along.stop)
+                compute = self._alpha if group.alpha else self._values
+                frame.put(group, span, compute(reader, group, span, inner), part)
             progress(area * (i + 1) // len(groups) - area * i // len(groups))
         return frame
 
-    def _values(self, reader: Reader, group: Group, span: Range, plan: Plan, box: Box) -> NDArray[np.float32]:
+    def _values(self, reader: Reader, group: Group, span: Range, box: Box) -> NDArray[np.float32]:
         """The pixels of a box, h×w×3."""
+        plan = self._plan(box)
         source = reader.source(group, span, fill_levels(self.model))
         bands = list(scaled_rows(self.model, [source], plan, ensemble=self.ensemble, psf=self.psf))
         rows = np.concatenate([axis.centre for axis, _, _ in bands])
@@ -140,8 +144,9 @@ class RasterScaling:
         pixels = np.concatenate([values for _, _, (values,) in bands])
         return pixels[first[0] : first[0] + box[2] - box[0], first[1] : first[1] + box[3] - box[1]]
 
-    def _alpha(self, reader: Reader, group: Group, span: Range, plan: Plan, box: Box) -> NDArray[np.float32]:
+    def _alpha(self, reader: Reader, group: Group, span: Range, box: Box) -> NDArray[np.float32]:
         """An alpha stays within what it is around each pixel, and costs nothing where that is one value."""
+        plan = self._plan(box)
         rows, cols = self._axes(box)
         around = plan.reach + 1
         top, left = (max(0, cuts[0] - around) for cuts in (plan.rows, plan.cols))
@@ -156,7 +161,7 @@ class RasterScaling:
         inside = (Axis(a.cell - low, a.offset, a.step) for a, low in ((rows, top), (cols, left)))
         size = [n / axis.step for n, axis in zip(alpha.shape, (rows, cols), strict=True)]
         low, high = AlphaLimits(alpha, size).at(*inside)
-        return np.clip(self._values(reader, group, span, plan, box), low[..., None], high[..., None])
+        return np.clip(self._values(reader, group, span, box), low[..., None], high[..., None])
 
 
 def prepare_raster(

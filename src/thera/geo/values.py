@@ -102,7 +102,9 @@ class Percentiles:
     def count(self, numbers: NDArray) -> None:
         """Counts numbers, all of them finite."""
         keys = self._keys(numbers.ravel())
-        digits = (keys >> self._shift) & (2**_DIGIT - 1)
+        digits = keys >> self._shift
+        if self.passes > 1:
+            digits &= 2**_DIGIT - 1
         for known in set(self._known):
             here = digits
             if self._ranks is not None:

@@ -21,7 +21,7 @@ from .reading import Reader, ranges, reading
 from .upscaling import check_raster_output
 from .values import Stretch
 from .warping import FRAME, LANCZOS, Look, Warp, limits
-from .writing import Place, check_room, writing
+from .writing import Place, check_room, through, writing
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,8 @@ def _moved(raster: Raster, size: tuple[int, int], mapping: Mapping) -> tuple[Pla
     if not (isinstance(mapping, Projective) and mapping.affine and raster.georeferenced):
         note = "the output has no place on the ground: this mapping leaves no affine way to it"
         return Place(size, None, Affine.identity()), (note,)
-    (a, b, c), (d, e, f), _ = mapping.matrix / mapping.matrix[2, 2]  # in rows and columns
-    return Place(size, raster.crs, raster.transform * Affine(e, d, f, b, a, c)), ()
+    matrix = mapping.matrix[np.ix_([1, 0, 2], [1, 0, 2])] / mapping.matrix[2, 2]  # x before y
+    return Place(size, raster.crs, through(raster.transform, matrix)), ()
 
 
 def _marking(raster: Raster) -> Raster:

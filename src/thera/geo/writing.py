@@ -3,12 +3,16 @@
 import errno
 import os
 import shutil
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from thera.errors import ImageFileError
 from thera.imaging.sizing import human_bytes
@@ -30,7 +34,6 @@ class Place:
     @classmethod
     def scaled(cls, raster: Raster, size: tuple[int, int]) -> "Place":
         """The same ground under `size` = (height, width) pixels."""
-        from affine import Affine
         from rasterio.control import GroundControlPoint
 
         down, across = (N / n for n, N in zip(raster.shape, size, strict=True))
@@ -39,8 +42,16 @@ class Place:
             for p in raster.gcps[0]
         ]
         rpcs = None if raster.rpcs is None else _scaled_rpcs(raster.rpcs, down, across)
-        transform = raster.transform * Affine.scale(1 / across, 1 / down)
-        return cls(size, raster.crs, transform, (points, raster.gcps[1]), rpcs)
+        to_input = np.diag([1 / across, 1 / down, 1.0])
+        return cls(size, raster.crs, through(raster.transform, to_input), (points, raster.gcps[1]), rpcs)
+
+
+def through(transform: Any, to_input: NDArray[np.float64]) -> Any:
+    """The way to the ground of pixels (x, y) that an affine 3×3 matrix takes to those of `transform`."""
+    from affine import Affine
+
+    matrix = np.array(tuple(transform)[:9]).reshape(3, 3) @ to_input
+    return Affine(*(float(number) for number in matrix[:2].ravel()))
 
 
 def _scaled_rpcs(rpcs: Any, down: float, across: float) -> Any:
@@ -61,6 +72,8 @@ def writing(
     well. Everything unfinished lies in a folder beside it, which is removed whatever happens.
     """
     import rasterio
+    from rasterio._err import CPLE_BaseError  # what GDAL says on closing a file comes out as it is
+    from rasterio.errors import RasterioError
 
     folder = path.with_name(f".{path.stem[:40]}-{os.urandom(4).hex()}.part")
     try:
@@ -70,12 +83,11 @@ def writing(
             with rasterio.open(working, "w", **_profile(raster, place)) as dataset:
                 _describe(dataset, raster, place, strip)
                 yield dataset
+            _check(working)
             finished = _finish(working, folder / "finished.tif", cog)
-            _check(finished, place, raster.count)
+            _check(finished)
         finished.replace(path)
-    except rasterio.errors.RasterioError as error:
-        raise ImageFileError(f"{path} could not be written: {_reason(error, path)}.") from error
-    except OSError as error:
+    except (RasterioError, CPLE_BaseError, OSError) as error:
         raise ImageFileError(f"{path} could not be written: {_reason(error, path)}.") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -141,14 +153,22 @@ def _finish(working: Path, finished: Path, cog: bool) -> Path:
     return working
 
 
-def _check(path: Path, place: Place, count: int) -> None:
-    """Refuses a file that was not written to its end, which GDAL may close without a word."""
-    import rasterio
+def _check(path: Path) -> None:
+    """Refuses a file that lacks a tile: GDAL closes one without a word when the disk is full."""
+    from tifffile import TiffFile, TiffFileError
 
-    with rasterio.open(path) as dataset:
-        whole = (dataset.shape, dataset.count) == (place.size, count)
-    if not whole:
-        raise OSError(errno.EIO, "it came out incomplete")
+    size = path.stat().st_size
+    try:
+        with TiffFile(path) as file:
+            tiles = [
+                (offset, count)
+                for page in file.pages
+                for offset, count in zip(page.dataoffsets, page.databytecounts, strict=True)
+            ]
+    except (TiffFileError, ValueError, struct.error):
+        tiles = []
+    if not tiles or any(not count or offset + count > size for offset, count in tiles):
+        raise OSError(errno.ENOSPC, "the disk is full")
 
 
 def check_room(path: Path, pixel_bytes: int, size: tuple[int, int], cog: bool) -> None:
