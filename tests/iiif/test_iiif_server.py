@@ -289,11 +289,9 @@ def test_small_images_pass_a_large_one_that_is_encoded(serve, large, model):
     whole = threading.Thread(target=running.get, args=("large.png/full/^pct:110/0/default.jpg",))
     whole.start()
     wait_until(lambda: running.server.admission.here == 1)
-    began = time.monotonic()
     assert running.get("large.png/full/300,/0/default.jpg").status_code == 200
     assert running.get("large.png/850,650,40,40/^80,/0/default.jpg").status_code == 200
     assert whole.is_alive()
-    assert time.monotonic() - began < 6
     whole.join(60)
 
 
