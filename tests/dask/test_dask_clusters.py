@@ -103,7 +103,10 @@ def test_a_scheduler_without_workers_is_said(scheduler, monkeypatch):
         ("import thera; thera.__version__ = '0.0.1'", "has thera 0.0.1 and this is thera"),
     ],
 )
-def test_a_worker_without_the_package_or_with_another_is_said(scheduler, tmp_path, disguise, sentence):
+def test_a_worker_without_the_package_or_with_another_is_said(
+    scheduler, tmp_path, monkeypatch, disguise, sentence
+):
+    monkeypatch.setattr(clusters, "PATIENCE", 60)  # for Python to start on a busy machine
     (tmp_path / "disguise.py").write_text(disguise)
     options = ["--preload", tmp_path / "disguise.py", "--no-nanny", "--no-dashboard"]
     command = [sys.executable, "-m", "distributed.cli.dask_worker", scheduler, *options]

@@ -125,6 +125,7 @@ def upscale_chunk(
         memory=job.memory,
         held=0,
         part=part,
+        good_enough=1.0,  # what memory is left over helps nobody
     )
     shape = [
         output_pixels(Axis.whole(n, N), cells.start, cells.stop)

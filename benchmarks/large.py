@@ -1,0 +1,206 @@
+"""What rasters larger than memory cost, on this machine.
+
+    python benchmarks/large.py [--model edsr-air] [--quick] [--only workers tiling memory]
+
+- workers: throughput per core of Dask clusters of one and of two workers, one thread each, and of processes
+  that know nothing of each other, which is what the machine gives; in elapsed time, and in that of the cores
+  themselves, which other programs on the machine disturb less;
+- tiling: the time of a core for chunks over that for the whole image, beside what their overlap makes of it;
+- memory: peak resident memory of `thera upscale a.zarr` against the size of the raster.
+
+Whatever is compared is measured in turn, so that all see the same machine; medians and ranges of repetitions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import zarr
+from distributed import Client, LocalCluster
+
+import dask
+import thera
+from cli import peak_memory, photograph
+from thera.dask import tasks, upscale
+from thera.field.threads import one_core
+from thera.imaging.picture import Range
+from thera.imaging.sizing import human_bytes
+
+SCALE = 2.0
+
+
+def raster(rows: int, cols: int) -> np.ndarray:
+    """As much of a photograph, again and again, as it takes."""
+    tile = np.asarray(photograph(512))
+    return np.tile(tile, (-(-rows // 512), -(-cols // 512), 1))[:rows, :cols]
+
+
+def scaled(image: np.ndarray, chunk: int, model: str) -> da.Array:
+    """One number of each chunk of the output: all is computed, and nothing is sent anywhere."""
+    lazy = upscale(da.from_array(image, (chunk, chunk, 3)), SCALE, model)
+    return lazy.map_blocks(lambda block: block[:1, :1, :1].astype(int), dtype=int, chunks=(1, 1, 1)).sum()
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Of a core, which other programs on the machine disturb less than those that pass."""
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def spread(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+# A process that computes when it is told to, and says how much of a core's time that took.
+ALONE = """
+import sys, time
+import dask
+from large import raster, scaled
+side, model = int(sys.argv[1]), sys.argv[2]
+lazy = scaled(raster(side, side), side // 2, model)
+with dask.config.set(scheduler="synchronous"):
+    for line in sys.stdin:
+        began = time.process_time()
+        lazy.compute()
+        print(time.process_time() - began, flush=True)
+"""
+
+
+class Alone:
+    """Processes that know nothing of each other and of Dask's cluster."""
+
+    def __init__(self, side: int, model: str) -> None:
+        command = [sys.executable, "-c", ALONE, str(side), model]
+        here = Path(__file__).parent
+        self.processes = [
+            subprocess.Popen(command, cwd=here, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            for _ in range(2)
+        ]
+
+    def compute(self, count: int) -> float:
+        """The time of a core that so many of them took."""
+        for process in self.processes[:count]:
+            print("go", file=process.stdin, flush=True)
+        return sum(float(process.stdout.readline()) for process in self.processes[:count] if process.stdout)
+
+
+class Workers:
+    """A cluster of so many workers, one thread each, and a raster for each of them."""
+
+    def __init__(self, count: int, side: int, model: str) -> None:
+        self.cluster = LocalCluster(
+            n_workers=count, threads_per_worker=1, memory_limit=0, dashboard_address=":0", silence_logs=50
+        )
+        self.client = Client(self.cluster)
+        images = [raster(side, side), raster(side, side)[::-1]][:count]
+        self.lazy = [scaled(image, side // 2, model) for image in images]
+        name = tasks.ModelName.of(model, "auto", "auto", "f32")
+        self.client.run(lambda: tasks.loaded(name) and None)
+
+    def compute(self) -> float:
+        """The time of a core that the workers took."""
+        began = sum(self.client.run(time.process_time).values())
+        self.client.gather(self.client.compute(self.lazy))
+        return sum(self.client.run(time.process_time).values()) - began
+
+    def close(self) -> None:
+        self.client.close()
+        self.cluster.close()
+
+
+def workers(model: str, quick: bool) -> None:
+    side, repetitions = (512, 3) if quick else (1024, 7)
+    alone, single, pair = Alone(side, model), Workers(1, side, model), Workers(2, side, model)
+    ways: dict[str, tuple[int, Callable[[], float]]] = {
+        "1 worker": (1, single.compute),
+        "2 workers": (2, pair.compute),
+        "1 process": (1, lambda: alone.compute(1)),
+        "2 processes": (2, lambda: alone.compute(2)),
+    }
+    wall: dict[str, list[float]] = {name: [] for name in ways}  # seconds for a megapixel of each one's raster
+    busy: dict[str, list[float]] = {name: [] for name in ways}  # of a core
+    alone.compute(2)
+    for _ in range(repetitions):
+        for name, (count, compute) in ways.items():
+            began = time.perf_counter()
+            busy[name].append(compute() / count / (side**2 / 1e6))
+            wall[name].append((time.perf_counter() - began) / (side**2 / 1e6))
+    single.close()
+    pair.close()
+    for process in alone.processes:
+        process.communicate(timeout=60)
+    print(f"\nseconds for a megapixel of input on each core, at ×{SCALE:g} in chunks of {side // 2}, {model}")
+    print(f"{'':>12} {'elapsed':>24} {'of a core':>24}")
+    for name in ways:
+        print(f"{name:>12} {spread(wall[name]):>24} {spread(busy[name]):>24}")
+    print(f"{'throughput per core':<46} {'elapsed':>24} {'of a core':>24}")
+    for told, a, b in (
+        ("2 workers, of 1 worker's", "1 worker", "2 workers"),
+        ("2 processes by themselves, of 1 process's", "1 process", "2 processes"),
+        ("2 workers, of 2 processes' by themselves", "2 processes", "2 workers"),
+    ):
+        ratios = [[x / y for x, y in zip(times[a], times[b], strict=True)] for times in (wall, busy)]
+        print(f"{told:<46} {spread(ratios[0]):>24} {spread(ratios[1]):>24}")
+
+
+def tiling(model: str, quick: bool) -> None:
+    side, repetitions = (544, 2) if quick else (1536, 5)
+    image = raster(side, side)
+    network = thera.load(model, threads=1)
+    halo, span = network.info.halo, Range(0.0, 255.0)
+
+    def whole() -> None:
+        with one_core():
+            span.restore(network.upscale(span.normalise(image), SCALE), image.dtype)
+
+    print(f"\ntime of a core for chunks over that for the whole, {side}×{side} at ×{SCALE:g} with {model}")
+    print(f"{'chunk':>8} {'measured':>22} {'pixels encoded':>16}")
+    with dask.config.set(scheduler="synchronous"):
+        for parts in (4, 3, 2):
+            lazy = scaled(image, -(-side // parts), model)
+            ratios = [1 / seconds(whole) * seconds(lazy.compute) for _ in range(repetitions)]
+            encoded = (1 + 2 * halo * (parts - 1) / side) ** 2
+            print(f"{-(-side // parts):>8} {spread(ratios):>22} {encoded:>16.2f}")
+
+
+def memory(model: str, quick: bool) -> None:
+    print(f"\npeak resident memory of `thera upscale` on Zarr, at ×{SCALE:g} with {model}")
+    print(f"{'raster':>12} {'input':>10} {'output':>10} {'peak':>10}")
+    with tempfile.TemporaryDirectory() as name:
+        for side in (512, 1024) if quick else (1024, 2048, 4096, 8192):
+            source, output = Path(name) / f"{side}.zarr", Path(name) / "out.zarr"
+            image = raster(side, side)
+            zarr.create_array(source, shape=image.shape, dtype=image.dtype, chunks=(512, 512, 3))[:] = image
+            options = ["-s", str(SCALE), "-m", model, "-q", "--overwrite"]
+            peak = peak_memory("-m", "thera", "upscale", str(source), str(output), *options)
+            row = " ".join(f"{human_bytes(n):>10}" for n in (image.nbytes, image.nbytes * SCALE**2, peak))
+            print(f"{f'{side}×{side}':>12} {row}")
+
+
+PARTS = {"workers": workers, "tiling": tiling, "memory": memory}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", default="edsr-air")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller rasters")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    options = parser.parse_args()
+    for part in options.only:
+        PARTS[part](options.model, options.quick)
+
+
+if __name__ == "__main__":
+    main()
