@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from thera.iiif.source import to_srgb
+from thera.imaging.srgb import to_srgb
 from thera.imaging.picture import Picture, Range
 from thera.imaging.planes import without_alpha
 
