@@ -19,6 +19,8 @@ from .writing import Place
 
 #: Points a side of the grid by which the extent of a raster is found in another system.
 EXTENT_POINTS = 65
+#: A step from one of them to the next, in median ones, that leads out of what the system can show.
+FARTHEST = 100
 
 
 class Reprojection:
@@ -118,8 +120,9 @@ def _extent(raster: Raster, forward: Any) -> tuple[float, float, float, float]:
     rows, cols = (np.linspace(0, n, EXTENT_POINTS) for n in raster.shape)
     grid = np.stack(np.meshgrid(rows, cols, indexing="ij"), axis=-1)
     x, y = (np.asarray(values) for values in forward.transform(*_apply(raster.transform, grid)))
-    finite = np.isfinite(x) & np.isfinite(y)
-    if not finite.all():
+    # A pole of Mercator's is a finite number after all, hundreds of steps from the next point.
+    steps = np.hypot(*(np.diff(values, axis=0) for values in (x, y)))
+    if not np.isfinite(x + y).all() or steps.max() > FARTHEST * np.median(steps):
         raise InvalidInput(
             f"Parts of {raster.path} have no place in the coordinate system asked for: say with --bounds"
             " (bounds=) which part of that system to make."

@@ -1,7 +1,6 @@
 """Outputs in frames: rectangles of whole tiles, computed and written one after the other."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,9 +69,7 @@ class Frame:
         nothing = self.raster.dtype.type(np.nan if self.raster.dtype.kind == "f" else 0)
         return np.where(self.valid, self.samples, nothing)
 
-    def write(self, dataset: Any, box: Box) -> None:
-        """Writes the frame, and the mask where the raster has one."""
-        window = (box[0], box[2]), (box[1], box[3])
-        dataset.write(np.moveaxis(self.finished(), -1, 0), window=window)
-        if self.raster.masked:
-            dataset.write_mask(self.valid.any(axis=-1), window=window)
+    @property
+    def mask(self) -> NDArray[np.bool_] | None:
+        """Where the raster's mask shows anything, if it has one."""
+        return np.any(self.valid, axis=-1) if self.raster.masked else None

@@ -108,10 +108,11 @@ class RasterScaling:
         """Writes the output, whole or not at all."""
         with (
             reading(self.raster) as reader,
-            writing(self.output, self.raster, self.place, cog=self.cog, strip=self.strip) as dataset,
+            writing(self.output, self.raster, self.place, cog=self.cog, strip=self.strip) as written,
         ):
             for box in frames(self.size, self.frame):
-                self._frame(reader, box, progress).write(dataset, box)
+                frame = self._frame(reader, box, progress)
+                written.write(frame.finished(), box, frame.mask)
 
     def _frame(self, reader: Reader, box: Box, progress: Callable[[int], object]) -> Frame:
         rows, cols = self._axes(box)

@@ -46,10 +46,11 @@ class WarpedRaster:
         """Writes the output, whole or not at all."""
         with (
             reading(self.raster) as reader,
-            writing(self.output, self.written, self.place, cog=self.cog, strip=self.strip) as dataset,
+            writing(self.output, self.written, self.place, cog=self.cog, strip=self.strip) as written,
         ):
             for box in frames(self.size, FRAME):
-                self._frame(reader, box, progress).write(dataset, box)
+                frame = self._frame(reader, box, progress)
+                written.write(frame.finished(), box, frame.mask)
 
     def _frame(self, reader: Reader, box: Box, progress: Callable[[int], object]) -> Frame:
         shape = (box[2] - box[0], box[3] - box[1])

@@ -3,7 +3,7 @@
 import errno
 import os
 import shutil
-import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -18,7 +18,9 @@ from thera.errors import ImageFileError
 from thera.imaging.sizing import human_bytes
 
 from .frames import TILE
-from .raster import Raster, gdal
+from .raster import Box, Raster, gdal, sentence
+
+Window = tuple[tuple[int, int], tuple[int, int]]  # rows, columns
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def _scaled_rpcs(rpcs: Any, down: float, across: float) -> Any:
 @contextmanager
 def writing(
     path: Path, raster: Raster, place: Place, *, cog: bool = False, strip: bool = False
-) -> Iterator[Any]:
+) -> Iterator["Written"]:
     """A dataset to write that is `raster` but for its pixels and its place, and becomes `path` when all went
     well. Everything unfinished lies in a folder beside it, which is removed whatever happens.
     """
@@ -82,10 +84,10 @@ def writing(
             working = folder / "working.tif"
             with rasterio.open(working, "w", **_profile(raster, place)) as dataset:
                 _describe(dataset, raster, place, strip)
-                yield dataset
-            _check(working)
+                written = Written(dataset)
+                yield written
             finished = _finish(working, folder / "finished.tif", cog)
-            _check(finished)
+            _check(finished, written)
         finished.replace(path)
     except (RasterioError, CPLE_BaseError, OSError) as error:
         raise ImageFileError(f"{path} could not be written: {_reason(error, path)}.") from error
@@ -153,22 +155,41 @@ def _finish(working: Path, finished: Path, cog: bool) -> Path:
     return working
 
 
-def _check(path: Path) -> None:
-    """Refuses a file that lacks a tile: GDAL closes one without a word when the disk is full."""
-    from tifffile import TiffFile, TiffFileError
+def _check(path: Path, written: "Written") -> None:
+    """Reads a finished file back: GDAL closes one without a word when the disk is full."""
+    import rasterio
 
-    size = path.stat().st_size
-    try:
-        with TiffFile(path) as file:
-            tiles = [
-                (offset, count)
-                for page in file.pages
-                for offset, count in zip(page.dataoffsets, page.databytecounts, strict=True)
-            ]
-    except (TiffFileError, ValueError, struct.error):
-        tiles = []
-    if not tiles or any(not count or offset + count > size for offset, count in tiles):
+    with rasterio.open(path) as dataset:
+        whole = bool(dataset.overviews(1)) == (max(dataset.shape) > TILE)
+        whole &= all(_sum(dataset.read(window=window)) == known for window, known in written.sums)
+        levels = len(dataset.overviews(1))
+    for level in range(levels):
+        with rasterio.open(path, overview_level=level) as dataset:
+            for _, window in dataset.block_windows():
+                dataset.read(window=window)
+    if not whole:
         raise OSError(errno.ENOSPC, "the disk is full")
+
+
+def _sum(samples: NDArray) -> int:
+    return zlib.crc32(np.ascontiguousarray(samples).data)
+
+
+class Written:
+    """A dataset that is being written, and the checksums of what was."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+        self.sums: list[tuple[Window, int]] = []
+
+    def write(self, samples: NDArray, box: Box, mask: NDArray[np.bool_] | None = None) -> None:
+        """Writes a box of samples, h×w×bands, and of the mask, where there is one."""
+        window = (box[0], box[2]), (box[1], box[3])
+        bands = np.ascontiguousarray(np.moveaxis(samples, -1, 0))
+        self._dataset.write(bands, window=window)
+        self.sums.append((window, _sum(bands)))
+        if mask is not None:
+            self._dataset.write_mask(mask, window=window)
 
 
 def check_room(path: Path, pixel_bytes: int, size: tuple[int, int], cog: bool) -> None:
@@ -183,6 +204,8 @@ def check_room(path: Path, pixel_bytes: int, size: tuple[int, int], cog: bool) -
 
 
 def _reason(error: Exception, path: Path) -> str:
-    if getattr(error, "errno", None) == errno.ENOSPC or shutil.disk_usage(path.parent).free < 1 << 20:
+    if getattr(error, "errno", None) == errno.ENOSPC or shutil.disk_usage(path.parent).free < 1 << 24:
         return "the disk is full"
-    return (getattr(error, "strerror", None) or str(error)).strip().rstrip(".").splitlines()[0].lower()
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return f"it came out incomplete ({sentence(error)})"
