@@ -8,19 +8,29 @@ sines and products never leave the registers here. The plain PyTorch form beside
 # mypy: disallow-untyped-defs=False
 # A kernel's arguments have no types; those in capitals are compile-time constants, as Triton writes them.
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from thera.networks.kernels_render import _sine
+from thera.networks.kernels_sums import summed
 
-@triton.jit
-def _sincos(z):
-    """sin z and cos z after reduction to one turn: the hardware's sine is exact enough only there."""
-    z = z - 6.283185307179586 * tl.floor(z * 0.15915494309189535 + 0.5)
-    return tl.sin(z), tl.cos(z)
+
+class Cut(NamedTuple):
+    """How a kernel is cut."""
+
+    rows: int  # pixels at a time
+    components: int  # at a time: 32 divide any number of them
+    warps: int
+    stages: int  # of the software pipeline
+
+
+# benchmarks/kernels.py times these and their alternatives.
+FORWARD, BACKWARD = Cut(16, 32, 4, 3), Cut(16, 32, 4, 2)
+PROGRAMS = 132 * 16  # of the backward pass, in all
 
 
 @triton.jit
@@ -39,6 +49,7 @@ def _heat_forward(
     C: tl.constexpr,
     BM: tl.constexpr,
     BK: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     q = tl.program_id(1)
@@ -49,12 +60,12 @@ def _heat_forward(
     kt = (tl.load(t + at // AREA, ok, 0.0) * tl.load(kappa))[:, None]
     v0 = tl.zeros((BM, BK), tl.float32)
     v1, v2, s00, s01, s10, s11, s20, s21 = v0, v0, v0, v0, v0, v0, v0, v0
-    for k0 in range(0, C, BK):
+    for k0 in tl.range(0, C, BK, num_stages=STAGES):
         k = k0 + tl.arange(0, BK)
         w1 = tl.load(w + k)[None, :]
         w2 = tl.load(w + C + k)[None, :]
         z = tl.load(phase + at[:, None] * C + k[None, :], ok[:, None], 0.0) + w1 * x1 + w2 * x2
-        sin, cos = _sincos(z)
+        sin, cos = _sine(z, False), _sine(z, True)
         sin = sin * tl.exp(-(w1 * w1 + w2 * w2) * kt)
         a = amplitude + at[:, None] * (3 * C) + k[None, :]
         a0 = tl.load(a, ok[:, None], 0.0).to(tl.float32)
@@ -104,6 +115,7 @@ def _heat_backward(
     BM: tl.constexpr,
     BK: tl.constexpr,
     STEPS: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """Each program owns a chunk of components and every P-th block of rows, so that the bank's gradient stays
     in registers."""
@@ -114,7 +126,7 @@ def _heat_backward(
     gw1 = tl.zeros((BM, BK), tl.float32)
     gw2, gk = gw1, gw1
     diffusivity = tl.load(kappa)
-    for step in range(STEPS):
+    for step in tl.range(STEPS, num_stages=STAGES):
         rows = (step * tl.num_programs(1) + tl.program_id(1)) * BM + tl.arange(0, BM)
         ok = rows < M
         at = rows.to(tl.int64)
@@ -127,7 +139,7 @@ def _heat_backward(
         a2 = tl.load(amplitude + a + 2 * C, ok[:, None], 0.0).to(tl.float32)
         ga0 = tl.zeros((BM, BK), tl.float32)
         ga1, ga2, gz = ga0, ga0, ga0
-        for q in range(Q):
+        for q in tl.static_range(Q):
             p = at * Q + q
             x1 = tl.load(x + p * 2, ok, 0.0)[:, None]
             x2 = tl.load(x + p * 2 + 1, ok, 0.0)[:, None]
@@ -140,7 +152,8 @@ def _heat_backward(
             h11 = tl.load(gs + p * 6 + 3, ok, 0.0)[:, None]
             h20 = tl.load(gs + p * 6 + 4, ok, 0.0)[:, None]
             h21 = tl.load(gs + p * 6 + 5, ok, 0.0)[:, None]
-            sin, cos = _sincos(phi + w1 * x1 + w2 * x2)
+            z = phi + w1 * x1 + w2 * x2
+            sin, cos = _sine(z, False), _sine(z, True)
             damped = sin * decay
             ga0 += g0 * damped + (h00 * w1 + h01 * w2) * cos
             ga1 += g1 * damped + (h10 * w1 + h11 * w2) * cos
@@ -176,10 +189,11 @@ class HeatField(torch.autograd.Function):
         amplitude, phase, w, x, t = (a.contiguous() for a in (amplitude, phase, w, x, t))
         value = torch.empty(N, H, W, q, 3, device=x.device)
         slope = torch.empty(N, H, W, q, 3, 2, device=x.device)
-        BM, BK = 16, 32
+        BM, BK, warps, stages = FORWARD
         _heat_forward[(triton.cdiv(M, BM), q)](
-            amplitude, phase, w, kappa, x, t, value, slope, M, H * W, Q=q, C=c, BM=BM, BK=BK, num_warps=4
-        )
+            amplitude, phase, w, kappa, x, t, value, slope, M, H * W,
+            Q=q, C=c, BM=BM, BK=BK, STAGES=stages, num_warps=warps,
+        )  # fmt: skip
         ctx.save_for_backward(amplitude, phase, w, kappa, x, t)
         return value, slope
 
@@ -189,29 +203,13 @@ class HeatField(torch.autograd.Function):
         N, H, W, q, _ = x.shape
         c, M = phase.shape[-1], N * H * W
         ga, gphase = torch.empty_like(amplitude), torch.empty_like(phase)
-        BM, BK = 16, 32
-        programs = max(1, min(triton.cdiv(M, BM), 132 * 16 * BK // c))
+        BM, BK, warps, stages = BACKWARD
+        programs = max(1, min(triton.cdiv(M, BM), PROGRAMS * BK // c))
         gbank = torch.empty(programs, 3, c, device=x.device)
         _heat_backward[(c // BK, programs)](
-            amplitude,
-            phase,
-            w,
-            kappa,
-            x,
-            t,
-            gv.contiguous(),
-            gs.contiguous(),
-            ga,
-            gphase,
-            gbank,
-            M,
-            H * W,
-            Q=q,
-            C=c,
-            BM=BM,
-            BK=BK,
-            STEPS=triton.cdiv(triton.cdiv(M, BM), programs),
-            num_warps=4,
-        )
-        gw1, gw2, gk = gbank.sum(0)
+            amplitude, phase, w, kappa, x, t, gv.contiguous(), gs.contiguous(), ga, gphase, gbank, M, H * W,
+            Q=q, C=c, BM=BM, BK=BK, STEPS=triton.cdiv(triton.cdiv(M, BM), programs), STAGES=stages,
+            num_warps=warps,
+        )  # fmt: skip
+        gw1, gw2, gk = summed(gbank)
         return ga, gphase, torch.stack([gw1, gw2]), gk.sum(), None, None
