@@ -18,7 +18,6 @@ The plain form beside which all this is tested is `convnext.Block`.
 # mypy: disallow-untyped-defs=False
 # A kernel's arguments have no types; those in capitals are compile-time constants, as Triton writes them.
 
-import math
 import os
 from typing import Any, NamedTuple
 
@@ -27,8 +26,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from thera.networks.kernels_convnext_depthwise import SIZES, _taps, _three, depthwise_backward
+from thera.networks.kernels_sums import summed
+
 MULTIPROCESSORS = 132  # an H200's: how many programs a persistent kernel starts; any number is correct
-SIZES = ["M", "H", "W"]  # of images: no kernel is compiled for a particular one
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
@@ -66,25 +67,6 @@ def _gelu(h, FAST: tl.constexpr):
     else:
         s = 1 / (1 + tl.exp(-2 * u))
     return h * s, s
-
-
-@triton.jit
-def _three(source, rows, ok, column, W, channel, D: tl.constexpr):
-    """A pixel's left neighbour, itself and its right neighbour, as float32; zero outside the image."""
-    at = source + rows.to(tl.int64)[:, None] * D + channel[None, :]
-    inside = ok[:, None] & (channel < D)[None, :]
-    left = tl.load(at - D, inside & (column > 0)[:, None], 0.0).to(tl.float32)
-    centre = tl.load(at, inside, 0.0).to(tl.float32)
-    right = tl.load(at + D, inside & (column < W - 1)[:, None], 0.0).to(tl.float32)
-    return left, centre, right
-
-
-@triton.jit
-def _taps(taps, i, channel, D: tl.constexpr):
-    """The three taps of the kernel's row i, 1×BD each."""
-    at, real = taps + 3 * i * D + channel, channel < D
-    t0, t1, t2 = tl.load(at, real, 0.0), tl.load(at + D, real, 0.0), tl.load(at + 2 * D, real, 0.0)
-    return t0[None, :], t1[None, :], t2[None, :]
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -186,81 +168,6 @@ def _norm_backward(
     tl.store(to, g.to(gz.dtype.element_ty), inside)
 
 
-@triton.jit(do_not_specialize=SIZES)
-def _depthwise_backward(
-    gout, x, gz, taps, gx, gtaps, H, W,
-    D: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, STEPS: tl.constexpr,
-):  # fmt: skip
-    """∂x[p] = ∂out[p] + Σ w[o] ∂z[p - o] and ∂w[o] = Σ x[p] ∂z[p - o]: both read the same nine neighbours.
-
-    A program walks down a strip of BM columns and carries the last two lines of ∂z along, so that each step
-    reads one. The tenth row of `gtaps` is Σ ∂out, the gradient of the last bias.
-    """
-    column, channel = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BD)
-    wide, real = column < W, channel < D
-    first = tl.program_id(1) * STEPS
-    rows = (tl.program_id(2) * H + first) * W + column
-    t0, t1, t2 = _taps(taps, 0, channel, D)
-    t3, t4, t5 = _taps(taps, 1, channel, D)
-    t6, t7, t8 = _taps(taps, 2, channel, D)
-    g0 = tl.zeros((BM, BD), tl.float32)
-    g1, g2, g3, g4, g5, g6, g7, g8, g9 = g0, g0, g0, g0, g0, g0, g0, g0, g0
-    a0, a1, a2 = _three(gz, rows - W, wide & (first > 0), column, W, channel, D)
-    b0, b1, b2 = _three(gz, rows, wide, column, W, channel, D)
-    for line in range(STEPS):
-        c0, c1, c2 = _three(gz, rows + W, wide & (first + line + 1 < H), column, W, channel, D)
-        inside = (wide & (first + line < H))[:, None] & real[None, :]
-        at = rows.to(tl.int64)[:, None] * D + channel[None, :]
-        here = tl.load(x + at, inside, 0.0).to(tl.float32)
-        go = tl.load(gout + at, inside, 0.0).to(tl.float32)
-        g9 += go
-        g0 += here * c2
-        go += t0 * c2
-        g1 += here * c1
-        go += t1 * c1
-        g2 += here * c0
-        go += t2 * c0
-        g3 += here * b2
-        go += t3 * b2
-        g4 += here * b1
-        go += t4 * b1
-        g5 += here * b0
-        go += t5 * b0
-        g6 += here * a2
-        go += t6 * a2
-        g7 += here * a1
-        go += t7 * a1
-        g8 += here * a0
-        go += t8 * a0
-        tl.store(gx + at, go.to(gx.dtype.element_ty), inside)
-        a0, a1, a2, b0, b1, b2 = b0, b1, b2, c0, c1, c2
-        rows += W
-    program = tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)
-    program = program * tl.num_programs(0) + tl.program_id(0)
-    sums = (g0, g1, g2, g3, g4, g5, g6, g7, g8, g9)
-    for i in tl.static_range(10):
-        tl.store(gtaps + (program * 10 + i) * D + channel, tl.sum(sums[i], 0), real)
-
-
-class Shares(NamedTuple):
-    """How the backward pass is shared out: each program leaves one summand of the weights' gradients."""
-
-    parts: int  # slices of hidden units
-    mixing: int  # programs to a slice
-    columns: int  # in a strip of the depthwise kernel: four channels to a thread leave room for its ten sums
-    lines: int  # in a strip
-    strips: tuple[int, int, int]
-
-
-def _shares(N: int, H: int, W: int, d: int) -> Shares:
-    tile, columns = BACKWARD[d], max(1, 512 // triton.next_power_of_2(d))
-    parts = 4 * d // tile.hidden
-    mixing = min(triton.cdiv(N * H * W, tile.pixels), max(1, tile.programs * MULTIPROCESSORS // parts))
-    across = triton.cdiv(W, columns)
-    lines = min(H, triton.cdiv(N * H * across, 12 * MULTIPROCESSORS))  # four at a time, three times over
-    return Shares(parts, mixing, columns, lines, (across, triton.cdiv(H, lines), N))
-
-
 def _arithmetic(operand: torch.dtype) -> dict[str, Any]:
     """How to multiply matrices: float32 operands as TF32, since full float32 is left to the plain form."""
     full = operand == torch.float32
@@ -300,24 +207,22 @@ def fused_block_backward(
     """∂x; ∂taps with ∂b2 as a tenth row; ∂w1, ∂w2 and ∂b1 as one vector."""
     N, H, W, d = x.shape
     M, tile, BD = N * H * W, BACKWARD[d], triton.next_power_of_2(d)
-    parts, mixing, columns, lines, strips = _shares(N, H, W, d)
+    parts, tiles = 4 * d // tile.hidden, triton.cdiv(M, tile.pixels)
+    programs = min(tiles, max(1, tile.programs * MULTIPROCESSORS // parts))  # to a slice of hidden units
     x, gout = x.contiguous(), gout.contiguous()
-    gunit, gz, gx = unit.new_empty(parts, M, d), torch.empty_like(unit), torch.empty_like(x)
-    sums, gtaps = b1.new_empty(mixing, 4 * d * (2 * d + 1)), b1.new_empty(math.prod(strips), 10, d)
-    _mixing_backward[(parts, mixing)](
+    gunit, gz = unit.new_empty(parts, M, d), torch.empty_like(unit)
+    sums = b1.new_empty(programs, 4 * d * (2 * d + 1))
+    _mixing_backward[(parts, programs)](
         gout, unit, w1.contiguous(), b1, w2.contiguous(), gunit, sums, M,
         D=d, HIDDEN=4 * d, BM=tile.pixels, BD=BD, BH=tile.hidden,
-        STEPS=triton.cdiv(triton.cdiv(M, tile.pixels), mixing),
+        STEPS=triton.cdiv(tiles, programs),
         **tile.launch(), **_arithmetic(w1.dtype),
     )  # fmt: skip
     _norm_backward[(triton.cdiv(M, 16),)](
         gunit, unit, rstd, gz, M, D=d, PARTS=parts, BM=16, BD=BD, num_warps=4
     )
-    _depthwise_backward[strips](
-        gout, x, gz, taps.contiguous(), gx, gtaps, H, W,
-        D=d, BM=columns, BD=BD, STEPS=lines, num_warps=4, maxnreg=128,
-    )  # fmt: skip
-    return gx, gtaps.sum(0), sums.sum(0)
+    gx, gtaps = depthwise_backward(gout, x, gz, taps.contiguous(), MULTIPROCESSORS)
+    return gx, summed(gtaps), summed(sums)
 
 
 @fused_block.register_fake

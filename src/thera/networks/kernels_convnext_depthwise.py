@@ -1,0 +1,200 @@
+"""Triton kernels for the depthwise 3×3 convolution of the ConvNeXt block: its neighbours, its gradients.
+
+What bounds the gradients is how many loads are under way: 80 bytes are moved for 18 multiply-adds.
+"""
+
+# mypy: disallow-untyped-defs=False
+# A kernel's arguments have no types; those in capitals are compile-time constants, as Triton writes them.
+
+import math
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+SIZES = ["M", "H", "W"]  # of images: no kernel is compiled for a particular one
+
+
+class Strip(NamedTuple):
+    """How the backward pass is cut."""
+
+    columns: int
+    channels: int  # at most: blocks of them divide the width
+    warps: int
+    stages: int  # of the software pipeline
+    programs: int  # to a multiprocessor, in all: what fits at once, a whole number of times over
+
+
+# benchmarks/kernels.py times these and their alternatives.
+STRIP = Strip(16, 32, 4, 3, 12)
+PIPELINED = True  # else `_depthwise_backward_whole`, to compare with
+
+
+@triton.jit
+def _three(source, rows, ok, column, W, channel, D: tl.constexpr):
+    """A pixel's left neighbour, itself and its right neighbour, as float32; zero outside the image."""
+    at = source + rows.to(tl.int64)[:, None] * D + channel[None, :]
+    inside = ok[:, None] & (channel < D)[None, :]
+    left = tl.load(at - D, inside & (column > 0)[:, None], 0.0).to(tl.float32)
+    centre = tl.load(at, inside, 0.0).to(tl.float32)
+    right = tl.load(at + D, inside & (column < W - 1)[:, None], 0.0).to(tl.float32)
+    return left, centre, right
+
+
+@triton.jit
+def _taps(taps, i, channel, D: tl.constexpr):
+    """The three taps of the kernel's row i, 1×BD each."""
+    at, real = taps + 3 * i * D + channel, channel < D
+    t0, t1, t2 = tl.load(at, real, 0.0), tl.load(at + D, real, 0.0), tl.load(at + 2 * D, real, 0.0)
+    return t0[None, :], t1[None, :], t2[None, :]
+
+
+@triton.jit(do_not_specialize=SIZES)
+def _depthwise_backward(
+    gout, x, gz, taps, gx, gtaps, H, W,
+    D: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, LINES: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """∂x[p] = ∂out[p] + Σ w[o] ∂z[p - o] and ∂w[o] = Σ x[p] ∂z[p - o]: both read the same nine neighbours.
+
+    A program walks down a strip of BM columns and BD channels. Each line of ∂z serves the three lines of x
+    and ∂x around it: sums are carried from step to step, not lines of ∂z, so that the loads of later steps
+    can be under way. The tenth row of `gtaps` is Σ ∂out, the gradient of the last bias.
+    """
+    strip, block = tl.program_id(0) // (D // BD), tl.program_id(0) % (D // BD)
+    column, channel = strip * BM + tl.arange(0, BM), block * BD + tl.arange(0, BD)
+    wide = column < W
+    first = tl.program_id(1) * LINES
+    end = tl.minimum(first + LINES, H)
+    t0, t1, t2 = _taps(taps, 0, channel, D)
+    t3, t4, t5 = _taps(taps, 1, channel, D)
+    t6, t7, t8 = _taps(taps, 2, channel, D)
+    g0 = tl.zeros((BM, BD), tl.float32)
+    g1, g2, g3, g4, g5, g6, g7, g8, g9 = g0, g0, g0, g0, g0, g0, g0, g0, g0
+    x_above, x_here, gx_above, gx_here = g0, g0, g0, g0
+    for step in tl.range(LINES + 2, num_stages=STAGES):
+        line = first + step - 1
+        rows = (tl.program_id(2) * H + line) * W + column
+        z0, z1, z2 = _three(gz, rows, wide & (line >= 0) & (line < H), column, W, channel, D)
+        at = rows.to(tl.int64)[:, None] * D + channel[None, :]
+        x_below = tl.load(x + at + W * D, (wide & (line + 1 < end))[:, None], 0.0).to(tl.float32)
+        g0 += x_above * z2
+        g1 += x_above * z1
+        g2 += x_above * z0
+        g3 += x_here * z2
+        g4 += x_here * z1
+        g5 += x_here * z0
+        g6 += x_below * z2
+        g7 += x_below * z1
+        g8 += x_below * z0
+        whole = (wide & (line > first) & (line <= end))[:, None]  # the line above has all its summands now
+        go = tl.load(gout + at - W * D, whole, 0.0).to(tl.float32)
+        g9 += go
+        gx_above += go
+        gx_above += t0 * z2
+        gx_above += t1 * z1
+        gx_above += t2 * z0
+        tl.store(gx + at - W * D, gx_above.to(gx.dtype.element_ty), whole)
+        gx_above = gx_here + t3 * z2
+        gx_above += t4 * z1
+        gx_above += t5 * z0
+        gx_here = t6 * z2
+        gx_here += t7 * z1
+        gx_here += t8 * z0
+        # Added to zero, not renamed: the software pipeline refuses values that outlive two steps.
+        x_above = x_here + 0.0
+        x_here = x_below + 0.0
+    program = tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)
+    program = program * (tl.num_programs(0) // (D // BD)) + strip
+    sums = (g0, g1, g2, g3, g4, g5, g6, g7, g8, g9)
+    for i in tl.static_range(10):
+        tl.store(gtaps + (program * 10 + i) * D + channel, tl.sum(sums[i], 0))
+
+
+@triton.jit(do_not_specialize=SIZES)
+def _depthwise_backward_whole(
+    gout, x, gz, taps, gx, gtaps, H, W,
+    D: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, LINES: tl.constexpr,
+):  # fmt: skip
+    """∂x[p] = ∂out[p] + Σ w[o] ∂z[p - o] and ∂w[o] = Σ x[p] ∂z[p - o]: see there.
+
+    As `_depthwise_backward`, but with all channels, and it carries the last two lines of ∂z along: each step
+    reads one, and waits for it.
+    """
+    column, channel = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BD)
+    wide, real = column < W, channel < D
+    first = tl.program_id(1) * LINES
+    rows = (tl.program_id(2) * H + first) * W + column
+    t0, t1, t2 = _taps(taps, 0, channel, D)
+    t3, t4, t5 = _taps(taps, 1, channel, D)
+    t6, t7, t8 = _taps(taps, 2, channel, D)
+    g0 = tl.zeros((BM, BD), tl.float32)
+    g1, g2, g3, g4, g5, g6, g7, g8, g9 = g0, g0, g0, g0, g0, g0, g0, g0, g0
+    a0, a1, a2 = _three(gz, rows - W, wide & (first > 0), column, W, channel, D)
+    b0, b1, b2 = _three(gz, rows, wide, column, W, channel, D)
+    for line in range(LINES):
+        c0, c1, c2 = _three(gz, rows + W, wide & (first + line + 1 < H), column, W, channel, D)
+        inside = (wide & (first + line < H))[:, None] & real[None, :]
+        at = rows.to(tl.int64)[:, None] * D + channel[None, :]
+        here = tl.load(x + at, inside, 0.0).to(tl.float32)
+        go = tl.load(gout + at, inside, 0.0).to(tl.float32)
+        g9 += go
+        g0 += here * c2
+        go += t0 * c2
+        g1 += here * c1
+        go += t1 * c1
+        g2 += here * c0
+        go += t2 * c0
+        g3 += here * b2
+        go += t3 * b2
+        g4 += here * b1
+        go += t4 * b1
+        g5 += here * b0
+        go += t5 * b0
+        g6 += here * a2
+        go += t6 * a2
+        g7 += here * a1
+        go += t7 * a1
+        g8 += here * a0
+        go += t8 * a0
+        tl.store(gx + at, go.to(gx.dtype.element_ty), inside)
+        a0, a1, a2, b0, b1, b2 = b0, b1, b2, c0, c1, c2
+        rows += W
+    program = tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)
+    program = program * tl.num_programs(0) + tl.program_id(0)
+    sums = (g0, g1, g2, g3, g4, g5, g6, g7, g8, g9)
+    for i in tl.static_range(10):
+        tl.store(gtaps + (program * 10 + i) * D + channel, tl.sum(sums[i], 0), real)
+
+
+def depthwise_backward(
+    gout: Tensor, x: Tensor, gz: Tensor, taps: Tensor, multiprocessors: int
+) -> tuple[Tensor, Tensor]:
+    """∂x, with ∂out for the way past the block; and the programs' summands of ∂taps and Σ ∂out, …×10×d.
+
+    gout, x, gz: N×H×W×d, contiguous; taps: 9×d.
+    """
+    N, H, W, d = x.shape
+    gx, blocks = torch.empty_like(x), 1
+    if PIPELINED:
+        columns, channels = STRIP.columns, math.gcd(d, STRIP.channels)
+        blocks = d // channels
+    else:  # four channels to a thread leave room for its ten sums
+        channels = triton.next_power_of_2(d)
+        columns = max(1, 512 // channels)
+    across = triton.cdiv(W, columns)
+    lines = min(H, triton.cdiv(N * H * across * blocks, STRIP.programs * multiprocessors))
+    down = triton.cdiv(H, lines)
+    gtaps = taps.new_empty(N * down * across, 10, d)
+    constants = {"D": d, "BM": columns, "BD": channels, "LINES": lines}
+    if PIPELINED:
+        _depthwise_backward[(across * blocks, down, N)](
+            gout, x, gz, taps, gx, gtaps, H, W,
+            STAGES=STRIP.stages, num_warps=STRIP.warps, **constants,
+        )  # fmt: skip
+    else:
+        _depthwise_backward_whole[(across, down, N)](
+            gout, x, gz, taps, gx, gtaps, H, W, num_warps=4, maxnreg=128, **constants
+        )
+    return gx, gtaps
