@@ -65,20 +65,30 @@ def aligned_error() -> float:
 
 def report() -> dict[str, object]:
     from thera.networks import kernels_swin as kernels
+    from thera.networks import kernels_swin_attention as attention
+    from thera.networks import kernels_swin_products as products
     from thera.networks import kernels_swin_weights as weights
 
-    kernels.MULTIPROCESSORS = 4  # few programs, so that each has several windows
-    kernels.EXPAND = kernels.EXPAND_BACKWARD = kernels.EXPAND_F32
+    attention.MULTIPROCESSORS = products.MULTIPROCESSORS = 4  # few programs, so that each has several tiles
+    products.EXPAND = products.EXPAND_BACKWARD = products.EXPAND_F32
     weights.FOLD_ROWS, kernels.ROWS, kernels.ROW_SIZES["BM"] = 64, 64, 64
-    return {
-        "whole windows": errors(0, (1, 8, 16), torch.float32, drop=False),
+    found = {
+        "whole windows": errors(0, (1, 8, 8), torch.float32, drop=False),  # less than a tile
         "shifted windows": errors(4, (2, 16, 24), torch.float32, drop=True),
         "f16": errors(4, (1, 16, 8), torch.float16, drop=True),
         "aligned": aligned_error(),
     }
+    products.LARGE, attention.UPRIGHT = dict.fromkeys(products.LARGE, False), False
+    return found | {
+        "whole windows, small memory": errors(0, (1, 8, 16), torch.float32, drop=False),
+        "shifted windows, small memory": errors(4, (1, 16, 24), torch.float32, drop=True),
+    }
 
 
-@pytest.mark.parametrize("case", ["whole windows", "shifted windows"])
+CASES = ["whole windows", "shifted windows", "whole windows, small memory", "shifted windows, small memory"]
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_fused_layer_and_every_gradient_equal_the_plain_form(found, case):
     assert len(found[case]) == 2 + 13 + 1
     assert max(found[case].values()) < 1e-5  # float32 sums of a few hundred terms

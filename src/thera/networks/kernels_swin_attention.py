@@ -1,0 +1,230 @@
+"""Triton kernels for attention in the windows of the Swin layer, and its gradients.
+
+Windows are never gathered: pixels stay in the image's order, and a program knows where the 64 pixels of its
+window lie and which of them the cyclic shift brought together.
+"""
+
+# mypy: disallow-untyped-defs=False
+# A kernel's arguments have no types; those in capitals are compile-time constants, as Triton writes them.
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from thera.networks.kernels_convnext import INTERPRETED, MULTIPROCESSORS
+from thera.networks.kernels_sums import summed
+from thera.networks.kernels_swin_products import multiply_as
+from thera.networks.spec import WINDOW
+from thera.networks.swinir import ALIGNED_HEAD, ALIGNED_WIDTH, HEAD, HEADS
+
+
+class Share(NamedTuple):
+    """How windows are shared out among programs that persist."""
+
+    programs: int  # to a multiprocessor
+    stages: int
+    registers: int | None = None
+
+
+# benchmarks/kernels_swin.py times these and their alternatives.
+ATTENTION, ATTENTION_BACKWARD, ATTENTION_F32 = Share(4, 2), Share(3, 2, 168), Share(2, 1)
+UPRIGHT = True  # else `_attention_backward_transposed`, to compare with, best with Share(3, 1, 168)
+AREA = WINDOW * WINDOW
+
+
+@triton.jit
+def _position(table, h, HEADS: tl.constexpr, TRANSPOSED: tl.constexpr):
+    """64×64: one head's bias between any two pixels of a window, in units of log 2."""
+    i = tl.arange(0, 64)[:, None]
+    j = tl.arange(0, 64)[None, :]
+    at = (i // 8 - j // 8 + 7) * 15 + (i % 8 - j % 8 + 7)
+    if TRANSPOSED:
+        at = 224 - at
+    return tl.load(table + at * HEADS + h).to(tl.float32) * 1.4426950408889634
+
+
+@triton.jit
+def _window(window, H, W, SHIFT: tl.constexpr):
+    """Of a window: its 64 pixels' numbers, its sample, and which pixels lie beyond the border that the shift
+    wrapped around (two bits; those of different bits do not attend to one another)."""
+    i = tl.arange(0, 64)
+    line = window // (W // 8)
+    sample = line // (H // 8)
+    left = (window - line * (W // 8)) * 8
+    top = (line - sample * (H // 8)) * 8
+    y = top + i // 8 + SHIFT
+    x = left + i % 8 + SHIFT
+    y = tl.where(y < H, y, y - H)
+    x = tl.where(x < W, x, x - W)
+    beyond = ((top == H - 8) & (i // 8 >= 8 - SHIFT)).to(tl.int32) * 2
+    beyond += ((left == W - 8) & (i % 8 >= 8 - SHIFT)).to(tl.int32)
+    return (sample.to(tl.int64) * H + y) * W + x, sample, beyond
+
+
+@triton.jit
+def _logits(q, k, position, beyond, scale, SHIFT: tl.constexpr, PRECISION: tl.constexpr):
+    """q kᵀ / √30 + position + mask in units of log 2; its transpose with q and k exchanged."""
+    s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * 1.4426950408889634) + position
+    if SHIFT:
+        s = tl.where(beyond[:, None] == beyond[None, :], s, s - 144.26950408889634)
+    return s
+
+
+@triton.jit(do_not_specialize=["windows", "H", "W", "steps"])
+def _attention(
+    qkv, table, keep, out, logsum, windows, H, W, scale, steps,
+    KEEP: tl.constexpr, SHIFT: tl.constexpr, HEADS: tl.constexpr, HEAD: tl.constexpr, D: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """A program owns one head and every P-th window: the head's position bias stays in registers."""
+    h = tl.program_id(0)
+    i, d = tl.arange(0, 64), tl.arange(0, D)
+    position = _position(table, h, HEADS, False)
+    for step in range(steps):
+        window = step * tl.num_programs(1) + tl.program_id(1)
+        ok = window < windows
+        pixels, sample, beyond = _window(window, H, W, SHIFT)
+        at = qkv + pixels[:, None] * (3 * HEADS * D) + h * D + d[None, :]
+        q, k, v = tl.load(at, ok, 0.0), tl.load(at + HEADS * D, ok, 0.0), tl.load(at + 2 * HEADS * D, ok, 0.0)
+        s = _logits(q, k, position, beyond, scale, SHIFT, PRECISION)
+        largest = tl.max(s, 1)
+        e = tl.exp2(s - largest[:, None])
+        total = tl.sum(e, 1)
+        tl.store(logsum + (window * HEADS + h) * 64 + i, largest + tl.log2(total), ok)
+        y = tl.dot(e.to(v.dtype), v, input_precision=PRECISION) * (1 / total)[:, None]
+        y = tl.where((d == HEAD)[None, :] & (h == 0), 1.0, y)
+        if KEEP:
+            y *= tl.load(keep + sample, ok, 0.0)
+        tl.store(out + pixels[:, None] * (HEADS * D) + h * D + d[None, :], y.to(v.dtype), ok)
+
+
+@triton.jit(do_not_specialize=["windows", "H", "W", "steps"])
+def _attention_backward(
+    qkv, table, keep, logsum, gy, gqkv, gposition, windows, H, W, scale, steps,
+    KEEP: tl.constexpr, SHIFT: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """As forward; the gradient of the head's position bias stays in registers too.
+
+    What a matrix is needed for last comes first: registers are short.
+    """
+    h = tl.program_id(0)
+    i, d = tl.arange(0, 64), tl.arange(0, D)
+    position = _position(table, h, HEADS, False)
+    gp = tl.zeros((64, 64), tl.float32)
+    for step in range(steps):
+        window = step * tl.num_programs(1) + tl.program_id(1)
+        ok = window < windows
+        pixels, sample, beyond = _window(window, H, W, SHIFT)
+        at = pixels[:, None] * (3 * HEADS * D) + h * D + d[None, :]
+        q = tl.load(qkv + at, ok, 0.0)
+        k = tl.load(qkv + at + HEADS * D, ok, 0.0)
+        v = tl.load(qkv + at + 2 * HEADS * D, ok, 0.0)
+        g = tl.load(gy + pixels[:, None] * (HEADS * D) + h * D + d[None, :], ok, 0.0)
+        kept = 1.0
+        if KEEP:
+            kept = tl.load(keep + sample, ok, 0.0)
+        s = _logits(q, k, position, beyond, scale, SHIFT, PRECISION)
+        p = tl.exp2(s - tl.load(logsum + (window * HEADS + h) * 64 + i, ok, 0.0)[:, None])
+        gv = tl.dot(tl.trans(p.to(v.dtype)), g, input_precision=PRECISION) * kept
+        tl.store(gqkv + at + 2 * HEADS * D, gv.to(v.dtype), ok)
+        dp = tl.dot(g, tl.trans(v), input_precision=PRECISION)
+        ds = p * (dp - tl.sum(p * dp, 1)[:, None])
+        gp += ds * kept
+        short = ds.to(v.dtype)
+        gk = tl.dot(tl.trans(short), q, input_precision=PRECISION) * (scale * kept)
+        tl.store(gqkv + at + HEADS * D, gk.to(v.dtype), ok)
+        gq = tl.dot(short, k, input_precision=PRECISION) * (scale * kept)
+        tl.store(gqkv + at, gq.to(v.dtype), ok)
+    to = gposition + (tl.program_id(1) * HEADS + h) * 4096
+    tl.store(to + i[:, None] * 64 + i[None, :], gp)
+
+
+@triton.jit(do_not_specialize=["windows", "H", "W", "steps"])
+def _attention_backward_transposed(
+    qkv, table, keep, logsum, gy, gqkv, gposition, windows, H, W, scale, steps,
+    KEEP: tl.constexpr, SHIFT: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """As `_attention_backward`.
+
+    The 64×64 matrices are transposed here: two of the three products that take one then have it in registers.
+    """
+    h = tl.program_id(0)
+    i, d = tl.arange(0, 64), tl.arange(0, D)
+    position = _position(table, h, HEADS, True)
+    gp = tl.zeros((64, 64), tl.float32)
+    for step in range(steps):
+        window = step * tl.num_programs(1) + tl.program_id(1)
+        ok = window < windows
+        pixels, sample, beyond = _window(window, H, W, SHIFT)
+        at = pixels[:, None] * (3 * HEADS * D) + h * D + d[None, :]
+        q = tl.load(qkv + at, ok, 0.0)
+        k = tl.load(qkv + at + HEADS * D, ok, 0.0)
+        v = tl.load(qkv + at + 2 * HEADS * D, ok, 0.0)
+        g = tl.load(gy + pixels[:, None] * (HEADS * D) + h * D + d[None, :], ok, 0.0)
+        kept = 1.0
+        if KEEP:
+            kept = tl.load(keep + sample, ok, 0.0)
+        s = _logits(k, q, position, beyond, scale, SHIFT, PRECISION)
+        p = tl.exp2(s - tl.load(logsum + (window * HEADS + h) * 64 + i, ok, 0.0)[None, :])
+        gv = tl.dot(p.to(v.dtype), g, input_precision=PRECISION) * kept
+        tl.store(gqkv + at + 2 * HEADS * D, gv.to(v.dtype), ok)
+        dp = tl.dot(v, tl.trans(g), input_precision=PRECISION)
+        ds = p * (dp - tl.sum(p * dp, 0)[None, :])
+        gp += ds * kept
+        short = ds.to(v.dtype)
+        gk = tl.dot(short, q, input_precision=PRECISION) * (scale * kept)
+        tl.store(gqkv + at + HEADS * D, gk.to(v.dtype), ok)
+        gq = tl.dot(tl.trans(short), k, input_precision=PRECISION) * (scale * kept)
+        tl.store(gqkv + at, gq.to(v.dtype), ok)
+    to = gposition + (tl.program_id(1) * HEADS + h) * 4096
+    tl.store(to + i[None, :] * 64 + i[:, None], gp)
+
+
+def _attention_share(
+    qkv: Tensor, keep: Tensor | None, shift: int, share: Share
+) -> tuple[tuple[int, int], dict[str, Any]]:
+    """Grid and last arguments of the two kernels of attention."""
+    windows, share = qkv.shape[0] // AREA, ATTENTION_F32 if qkv.dtype == torch.float32 else share
+    programs = max(1, min(windows, share.programs * MULTIPROCESSORS // HEADS))
+    steps = triton.cdiv(windows, programs)
+    constants: dict[str, Any] = {"KEEP": keep is not None, "SHIFT": shift, "HEADS": HEADS, "D": ALIGNED_HEAD}
+    constants["PRECISION"] = multiply_as(qkv.dtype)
+    constants |= {"num_warps": 4, "num_stages": share.stages, "maxnreg": share.registers}
+    constants["steps"] = tl.constexpr(steps) if INTERPRETED else steps  # it knows no other bounds of loops
+    return (HEADS, triton.cdiv(windows, steps)), constants
+
+
+def attention(
+    qkv: Tensor, table: Tensor, keep: Tensor | None, shift: int, H: int, W: int
+) -> tuple[Tensor, Tensor]:
+    """keep · softmax(q kᵀ / √30 + position) v in windows shifted by `shift`, keep in column 30.
+
+    qkv: M×576 (three times six heads of 32) in the order of N×H×W pixels; keep: N. Returns M×192, and the
+    logarithms of the softmax's sums in the order of windows.
+    """
+    M = qkv.shape[0]
+    out, logsum = qkv.new_empty(M, ALIGNED_WIDTH), qkv.new_empty(M, HEADS, dtype=torch.float32)
+    grid, constants = _attention_share(qkv, keep, shift, ATTENTION)
+    _attention[grid](
+        qkv, table, keep, out, logsum, M // AREA, H, W, HEAD**-0.5,
+        HEAD=HEAD, **constants,
+    )  # fmt: skip
+    return out, logsum
+
+
+def attention_backward(
+    gy: Tensor, qkv: Tensor, logsum: Tensor, table: Tensor, keep: Tensor | None, shift: int, H: int, W: int
+) -> tuple[Tensor, Tensor]:
+    """∂qkv, and ∂position (6×64×64)."""
+    M = qkv.shape[0]
+    gqkv = torch.empty_like(qkv)
+    grid, constants = _attention_share(qkv, keep, shift, ATTENTION_BACKWARD)
+    gposition = qkv.new_empty(grid[1], HEADS, AREA, AREA, dtype=torch.float32)
+    kernel = _attention_backward if UPRIGHT else _attention_backward_transposed
+    kernel[grid](qkv, table, keep, logsum, gy, gqkv, gposition, M // AREA, H, W, HEAD**-0.5, **constants)
+    return gqkv, summed(gposition)
