@@ -341,6 +341,27 @@ def test_a_damaged_raster_leaves_no_output(make, model, photo, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["scene.tif"]
 
 
+def test_an_interrupted_run_leaves_nothing(make, model, photo, tmp_path):
+    source = make(bands_of(photo, "u1", 2, 0, 255))
+    job = prepare_raster(source, tmp_path / "out.tif", model, Wish(scale=2))
+
+    def interrupt(pixels):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        job.run(interrupt)
+    assert [path.name for path in tmp_path.iterdir()] == ["scene.tif"]
+
+
+def test_an_older_output_stays_until_the_new_one_is_whole(make, model, photo, tmp_path):
+    source, old = make(bands_of(photo, "u1", 2, 0, 255)), make(bands_of(photo, "u1"), "old.tif")
+    before = old.read_bytes()
+    job = prepare_raster(source, old, model, Wish(scale=2), overwrite=True)
+    with pytest.raises(ZeroDivisionError):
+        job.run(lambda pixels: 1 / 0)
+    assert old.read_bytes() == before
+
+
 FULL = """
 import resource, sys
 from pathlib import Path

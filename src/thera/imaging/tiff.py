@@ -29,6 +29,7 @@ from .picture import Colour, Layout, Picture
 logging.getLogger("tifffile").addHandler(logging.NullHandler())  # its remarks are for programmers
 
 _XMP, _ICC, _X_RESOLUTION, _Y_RESOLUTION, _RESOLUTION_UNIT = 700, 34675, 282, 283, 296
+_NODATA = 42113
 _UNSPECIFIED, _ASSOCIATED, _UNASSOCIATED = 0, 1, 2
 _BYTE, _ASCII, _LONG, _LONG8 = 1, 2, 4, 16
 _PHOTOMETRIC = {"grey": "minisblack", "rgb": "rgb", "cmyk": "separated"}
@@ -65,6 +66,8 @@ def read_tiff(path: Path, check_size: Callable[[int, int], None]) -> Picture:
             ),
         )
         covers = tuple(page.extrasamples) != (_UNSPECIFIED,)
+        if _value(page, _NODATA) is not None:
+            notes = (*notes, "nodata became a value like another; thera[geo] keeps it apart in a TIFF")
     picture = Picture(samples, colour, alpha, covers, metadata, notes, format="tiff")
     return picture.upright(orientation if orientation in range(1, 9) else 1)
 
@@ -108,7 +111,8 @@ def _samples(path: Path, page: Any) -> tuple[NDArray, Colour, bool, tuple[str, .
     extra = samples.shape[2] - count
     if extra > 1:
         raise ImageFileError(
-            f"The TIFF has {samples.shape[2]} channels; Thera scales grey, RGB and CMYK with alpha."
+            f"The TIFF has {samples.shape[2]} channels; Thera scales grey, RGB and CMYK with alpha, and many"
+            " bands into another TIFF with: pip install 'thera[geo]'."
         )
     if extra and tuple(page.extrasamples) == (_ASSOCIATED,):
         samples = _straight(samples)
