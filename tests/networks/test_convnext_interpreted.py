@@ -53,27 +53,31 @@ def prepared_error() -> float:
 
 def report() -> dict[str, object]:
     from thera.networks import kernels_convnext as kernels
+    from thera.networks import kernels_convnext_depthwise as depthwise
 
     kernels.MULTIPROCESSORS = 4  # few programs, so that each has several tiles
     kernels.FORWARD_TF32 = kernels.Tile(32, 32, 4, 1)
     for width in (8, 16, 24):
         kernels.FORWARD[width] = kernels.FORWARD_TF32
-        kernels.BACKWARD[width] = kernels.Tile(16, 32, 4, 1)
+        kernels.BACKWARD[width] = kernels.Tile(64 if width == 24 else 16, 32, 4, 1)
     shapes = ((2, 3, 5, 8), (9, 8), (32, 8), (32,), (8, 32), (8,))
     inputs = [torch.randn(shape).requires_grad_() for shape in shapes]
     checks = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_static")
-    return {
+    depthwise.STRIP = depthwise.Strip(4, 8, 4, 2, 4)  # several strips of columns, lines and channels
+    found = {
         "f32": errors(16, torch.float32, (2, 5, 7)),
         "f16": errors(16, torch.float16, (2, 5, 7)),
-        "padded": errors(24, torch.float32, (2, 4, 9)),
+        "in two parts": errors(24, torch.float32, (2, 4, 9)),
         "one row": errors(8, torch.float32, (3, 1, 6)),
         "one column": errors(8, torch.float32, (3, 6, 1)),
         "prepared": prepared_error(),
         "operation": torch.library.opcheck(kernels.fused_block, (*inputs, 1e-6, True), test_utils=checks),
     }
+    depthwise.PIPELINED = kernels.SPLIT = False
+    return found | {"earlier kernels": errors(24, torch.float32, (2, 4, 9))}
 
 
-@pytest.mark.parametrize("case", ["f32", "padded", "one row", "one column"])
+@pytest.mark.parametrize("case", ["f32", "in two parts", "one row", "one column", "earlier kernels"])
 def test_fused_block_and_every_gradient_equal_the_plain_form_up_to_the_borders_of_each_image(found, case):
     """Several images smaller than a tile: whatever crosses a border would show in the first digit."""
     assert len(found[case]) == 2 + PARAMETERS

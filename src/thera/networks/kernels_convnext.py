@@ -52,7 +52,8 @@ FORWARD = {64: Tile(64, 64, 4, 2, 128), 96: Tile(64, 64, 4, 2), 128: Tile(64, 64
 FORWARD_TF32 = Tile(64, 32, 8, 2)
 FORWARD_FEW = Tile(16, 64, 4, 2)  # of a small image, so that every multiprocessor has some of it
 FEW = 64  # pixels to a multiprocessor
-BACKWARD = {64: Tile(64, 128, 8, 3), 96: Tile(32, 128, 8, 3), 128: Tile(32, 128, 8, 3)}
+BACKWARD = {64: Tile(64, 128, 8, 3), 96: Tile(64, 128, 8, 3), 128: Tile(32, 128, 8, 3)}
+SPLIT = True  # else `_mixing_backward_padded`, to compare with, whose 96 channels fit Tile(32, 128, 8, 3)
 
 
 @triton.jit
@@ -107,13 +108,84 @@ def _forward(
     tl.store(out + at, y.to(out.dtype.element_ty), inside)
 
 
+@triton.jit
+def _mixing_input(weight, short, PRECISION: tl.constexpr, UPRIGHT: tl.constexpr):
+    """∂u, BM×D, from a slice of w1 and ∂h of its hidden units (BH×BM); a product has at least 64 rows."""
+    if UPRIGHT:
+        return tl.dot(tl.trans(short), weight, input_precision=PRECISION).to(short.dtype)
+    return tl.trans(tl.dot(tl.trans(weight), short, input_precision=PRECISION).to(short.dtype))
+
+
 @triton.jit(do_not_specialize=SIZES)
 def _mixing_backward(
     gout, unit, w1, b1, w2, gunit, sums, M,
     D: tl.constexpr, HIDDEN: tl.constexpr, FAST: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr,
+    FIRST: tl.constexpr, BH: tl.constexpr, STEPS: tl.constexpr,
+):  # fmt: skip
+    """Hidden units lie along the rows here: both weight gradients then take them straight from registers.
+
+    Matrices are powers of two wide: 96 channels are FIRST = 64 of them and the REST.
+    """
+    REST: tl.constexpr = D - FIRST
+    part, program = tl.program_id(0), tl.program_id(1)
+    hidden, c0 = part * BH + tl.arange(0, BH), tl.arange(0, FIRST)[None, :]
+    in1, in2 = w1 + hidden[:, None] * D, w2 + hidden[:, None]
+    expand0, project0 = tl.load(in1 + c0), tl.load(in2 + c0 * HIDDEN)  # BH×FIRST
+    sum10 = tl.zeros((BH, FIRST), tl.float32)
+    sum20 = tl.zeros((BH, FIRST), tl.float32)
+    if REST:
+        c1 = FIRST + tl.arange(0, REST)[None, :]
+        expand1, project1 = tl.load(in1 + c1), tl.load(in2 + c1 * HIDDEN)
+        sum11 = tl.zeros((BH, REST), tl.float32)
+        sum21 = tl.zeros((BH, REST), tl.float32)
+    bias = tl.load(b1 + hidden)
+    sumb = tl.zeros((BH,), tl.float32)
+    for step in range(STEPS):
+        rows = (step * tl.num_programs(1) + program) * BM + tl.arange(0, BM)
+        ok = (rows < M)[:, None]
+        row = rows.to(tl.int64)[:, None] * D
+        u0 = tl.load(unit + row + c0, ok, 0.0)
+        go0 = tl.load(gout + row + c0, ok, 0.0).to(u0.dtype)
+        h = tl.dot(expand0, tl.trans(u0), input_precision=PRECISION)
+        gg = tl.dot(project0, tl.trans(go0), input_precision=PRECISION)
+        if REST:
+            u1 = tl.load(unit + row + c1, ok, 0.0)
+            go1 = tl.load(gout + row + c1, ok, 0.0).to(u0.dtype)
+            h = tl.dot(expand1, tl.trans(u1), h, input_precision=PRECISION)
+            gg = tl.dot(project1, tl.trans(go1), gg, input_precision=PRECISION)
+        h += bias[:, None]
+        g, s = _gelu(h, FAST)
+        short = g.to(u0.dtype)
+        sum20 = tl.dot(short, go0, sum20, input_precision=PRECISION)
+        if REST:
+            sum21 = tl.dot(short, go1, sum21, input_precision=PRECISION)
+        # gelu' = s + h s (1 - s) · 2 du/dh
+        gh = gg * (s + (g - g * s) * (1.5957691216057308 + 0.21406444881780075 * (h * h)))
+        sumb += tl.sum(gh, 1)
+        short = gh.to(u0.dtype)
+        sum10 = tl.dot(short, u0, sum10, input_precision=PRECISION)
+        to = gunit + (row + part.to(tl.int64) * M * D)
+        if REST:
+            sum11 = tl.dot(short, u1, sum11, input_precision=PRECISION)
+            tl.store(to + c1, _mixing_input(expand1, short, PRECISION, BM >= 64), ok)
+        tl.store(to + c0, _mixing_input(expand0, short, PRECISION, BM >= 64), ok)
+    to = sums + program * (HIDDEN * (2 * D + 1))  # ∂w1, ∂w2 and ∂b1 one after the other
+    out1, out2 = to + hidden[:, None] * D, to + HIDDEN * D + hidden[:, None]
+    tl.store(out1 + c0, sum10)
+    tl.store(out2 + c0 * HIDDEN, sum20)
+    if REST:
+        tl.store(out1 + c1, sum11)
+        tl.store(out2 + c1 * HIDDEN, sum21)
+    tl.store(to + 2 * HIDDEN * D + hidden, sumb)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def _mixing_backward_padded(
+    gout, unit, w1, b1, w2, gunit, sums, M,
+    D: tl.constexpr, HIDDEN: tl.constexpr, FAST: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr,
     BD: tl.constexpr, BH: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
-    """Hidden units lie along the rows here: both weight gradients then take them straight from registers."""
+    """As `_mixing_backward`, with channels padded to a power of two."""
     part, program = tl.program_id(0), tl.program_id(1)
     hidden, channel = part * BH + tl.arange(0, BH), tl.arange(0, BD)
     real = (channel < D)[None, :]
@@ -212,11 +284,13 @@ def fused_block_backward(
     x, gout = x.contiguous(), gout.contiguous()
     gunit, gz = unit.new_empty(parts, M, d), torch.empty_like(unit)
     sums = b1.new_empty(programs, 4 * d * (2 * d + 1))
-    _mixing_backward[(parts, programs)](
+    mixing_backward, width = _mixing_backward, {"FIRST": BD if d == BD else BD // 2}
+    if not SPLIT:
+        mixing_backward, width = _mixing_backward_padded, {"BD": BD}
+    mixing_backward[(parts, programs)](
         gout, unit, w1.contiguous(), b1, w2.contiguous(), gunit, sums, M,
-        D=d, HIDDEN=4 * d, BM=tile.pixels, BD=BD, BH=tile.hidden,
-        STEPS=triton.cdiv(tiles, programs),
-        **tile.launch(), **_arithmetic(w1.dtype),
+        D=d, HIDDEN=4 * d, BM=tile.pixels, BH=tile.hidden, STEPS=triton.cdiv(tiles, programs),
+        **width, **tile.launch(), **_arithmetic(w1.dtype),
     )  # fmt: skip
     _norm_backward[(triton.cdiv(M, 16),)](
         gunit, unit, rstd, gz, M, D=d, PARTS=parts, BM=16, BD=BD, num_warps=4
