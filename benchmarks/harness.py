@@ -1,20 +1,63 @@
-"""What the benchmarks of kernels share: times of captured graphs, and tables printed as they are measured."""
+"""What the benchmarks of kernels share: times of captured graphs, tables printed as they are measured, and
+the search for the fastest of several ways to cut a kernel."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import torch
 import triton
+from triton.runtime.errors import OutOfResources
 
 Part = tuple[Callable[[], None], str]  # prints its rows; the header above them
+
+
+class Setting(NamedTuple):
+    """A constant of a module, or one entry of a table, and its value."""
+
+    module: ModuleType
+    name: str
+    value: Any
+    key: str | int | None = None
+
+    def exchange(self) -> Setting:
+        """Set it; returns what it was."""
+        holder: Any = vars(self.module) if self.key is None else getattr(self.module, self.name)
+        at = self.name if self.key is None else self.key
+        before, holder[at] = holder[at], self.value
+        return self._replace(value=before)
+
+    def __str__(self) -> str:
+        """As it is written in its file."""
+        value, key = self.value, "" if self.key is None else f"[{self.key!r}]"
+        shown = f"{type(value).__name__}{tuple(value)}" if isinstance(value, tuple) else repr(value)
+        return f"{self.name}{key} = {shown}"
 
 
 def microseconds(call: Callable[[], object]) -> float:
     """Captured as a graph: as training runs it, and without the time of the launches."""
     with torch.cuda.stream(torch.cuda.Stream()):
         return 1000 * triton.testing.do_bench_cudagraph(call, rep=10)
+
+
+def fastest(name: str, call: Callable[[], object], choices: Sequence[Sequence[Setting]]) -> None:
+    """A row for each choice, the first of which is the present one; then the fastest, to be copied."""
+    times: dict[str, float] = {}
+    for choice in choices:
+        before = [setting.exchange() for setting in choice]
+        shown = "; ".join(map(str, choice))
+        try:
+            times[shown] = microseconds(call)
+            print(f"| {name} | {shown} | {times[shown]:.1f} |", flush=True)
+        except OutOfResources as error:
+            print(f"| {name} | {shown} | {error} |", flush=True)
+        for setting in reversed(before):
+            setting.exchange()
+    best = min(times, key=times.__getitem__)
+    print(f"| {name} | **fastest: {best}** | **{times[best]:.1f}** |", flush=True)
 
 
 def run(

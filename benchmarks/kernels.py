@@ -1,33 +1,46 @@
-"""How fast the fused ConvNeXt block is on this GPU, cut how; and next to PyTorch's compiler.
+"""How fast the fused ConvNeXt block and the heat field are on this GPU, cut how; and the block compiled.
 
-    python benchmarks/kernels.py [--only tiles|kernels|blocks] [--widths 64 96 128]
+    python benchmarks/kernels.py [--only tiles kernels blocks]
 
-tiles: µs and TFLOP/s of the forward and backward pass for several ways to cut them: the fastest belong in
-FORWARD and BACKWARD of thera/networks/kernels_convnext.py. kernels: µs of each kernel as cut there.
-blocks: µs of one training step of a whole block, fused and compiled from the plain form.
+tiles: µs of each kernel for several ways to cut it, and for the kernel that it replaced; the fastest, printed
+below the table, belong in the files named there. kernels: µs of each kernel as cut there, and of all blocks
+of a training step together. blocks: µs of one training step of a whole block, fused and compiled from the
+plain form. A minute in all, most of it compilation.
 """
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import torch
-import triton
-from harness import microseconds
-from triton.runtime.errors import OutOfResources
+from harness import Setting, fastest, microseconds, run
 
 from thera.networks import convnext
-from thera.networks.kernels_convnext import BACKWARD, FORWARD, Tile, fused_block, fused_block_backward
+from thera.networks import kernels as heat
+from thera.networks import kernels_convnext as kernels
+from thera.networks import kernels_convnext_depthwise as depthwise
+from thera.networks.kernels import Cut
+from thera.networks.kernels_convnext import Tile, fused_block, fused_block_backward
+from thera.networks.kernels_convnext_depthwise import Strip
 
-PIXELS = (64, 48, 48)  # one batch of training
-FORWARD_TILES = {
-    64: [Tile(64, 64, 4, 2, 128), Tile(64, 64, 4, 3), Tile(64, 128, 4, 2), Tile(128, 64, 8, 3, 128)],
-    128: [Tile(128, 128, 8, 2), Tile(128, 64, 8, 3), Tile(64, 64, 8, 2, 128), Tile(64, 64, 4, 2)],
+N, H, W = PIXELS = (64, 48, 48)  # one batch of training
+COMPONENTS = 512
+FORWARDS = {
+    64: [Tile(128, 64, 8, 2, 128), Tile(128, 64, 8, 3, 128), Tile(64, 64, 4, 3, 128)],
+    96: [Tile(128, 64, 8, 3), Tile(128, 32, 8, 3), Tile(128, 128, 8, 2), Tile(64, 64, 8, 2, 128)],
+    128: [Tile(128, 64, 8, 3), Tile(128, 32, 8, 3), Tile(128, 128, 8, 2), Tile(64, 64, 8, 2, 128)],
 }
-BACKWARD_TILES = {
-    64: [Tile(64, 128, 8, 3), Tile(32, 256, 8, 2), Tile(64, 64, 4, 2, programs=2), Tile(32, 128, 8, 2)],
-    128: [Tile(32, 128, 8, 3), Tile(64, 128, 8, 2), Tile(32, 128, 16, 2, 128), Tile(64, 64, 8, 2)],
+BACKWARDS = {
+    64: [Tile(64, 128, 8, 2), Tile(64, 64, 4, 2, 255, 2)],
+    96: [Tile(64, 128, 8, 2)],
+    128: [Tile(32, 128, 8, 2), Tile(32, 64, 4, 3, 255, 2)],
 }
+PADDED = {64: Tile(64, 128, 8, 3), 96: Tile(32, 128, 8, 3), 128: Tile(32, 128, 8, 3)}
+STRIPS = [Strip(16, 32, 4, 4, 12), Strip(16, 32, 4, 3, 16), Strip(16, 32, 2, 3, 12), Strip(8, 32, 1, 4, 8)]
+HEAT_FORWARDS = [Cut(16, 32, 4, 1), Cut(16, 32, 4, 2), Cut(32, 32, 4, 2), Cut(8, 32, 2, 3)]
+HEAT_BACKWARDS = [Cut(16, 32, 4, 1), Cut(16, 32, 4, 3), Cut(32, 32, 8, 2), Cut(32, 32, 4, 2)]
 
 
 def tensors(width: int) -> tuple[tuple, tuple]:
@@ -41,87 +54,105 @@ def tensors(width: int) -> tuple[tuple, tuple]:
     return forward, (gout, x, unit, rstd, taps, w1, b1, w2)
 
 
-def tiles(width: int) -> None:
-    square = 16e-6 * PIXELS[0] * PIXELS[1] * PIXELS[2] * width**2  # operations of a forward pass, in millions
-    passes = zip(
-        ("forward", "backward"),
-        (FORWARD, BACKWARD),
-        (FORWARD_TILES, BACKWARD_TILES),
-        (fused_block, fused_block_backward),
-        (square, 2.5 * square),
-        tensors(width),
-        strict=True,
+def heat_calls() -> tuple[Callable[[], object], Callable[[], object]]:
+    """The field of one step, and its gradients."""
+    make = lambda *shape: torch.randn(*PIXELS, *shape, device="cuda")  # noqa: E731
+    amplitude, phase, x = make(3, COMPONENTS).bfloat16(), 3 * make(COMPONENTS), make(1, 2).clamp(-0.5, 0.5)
+    bank, kappa = 8 * torch.randn(2, COMPONENTS, device="cuda"), torch.tensor(0.03, device="cuda")
+    inputs: Any = (amplitude, phase, bank, kappa)
+    t, gv, gs = torch.rand(N, device="cuda"), make(1, 3), make(1, 3, 2)
+    field: Any = heat.HeatField
+    saved = SimpleNamespace()
+    saved.save_for_backward = lambda *tensors: setattr(saved, "saved_tensors", tensors)
+    field.forward(saved, *inputs, x, t)
+    return lambda: field.forward(saved, *inputs, x, t), lambda: field.backward(saved, gv, gs)
+
+
+def depthwise_calls() -> Callable[[], object]:
+    """The depthwise gradients of all blocks of a step."""
+    calls = []
+    for width, count in convnext.STAGES:
+        gout, x, unit, _, taps, *_ = tensors(width)[1]
+        calls += [(gout, x, unit, taps, kernels.MULTIPROCESSORS)] * count
+    return lambda: [depthwise.depthwise_backward(*arguments) for arguments in calls]
+
+
+def show_tiles() -> None:
+    for width in convnext.FUSED_WIDTHS:
+        forward, backward = tensors(width)
+        tiles = [kernels.FORWARD[width], *FORWARDS[width]]
+        fastest(
+            f"forward of {width}",
+            lambda: fused_block(*forward),  # noqa: B023 - called at once
+            [[Setting(kernels, "FORWARD", tile, width)] for tile in tiles],
+        )
+        forms = [(True, kernels.BACKWARD[width]), *((True, tile) for tile in BACKWARDS[width])]
+        fastest(
+            f"backward of {width}",
+            lambda: fused_block_backward(*backward),  # noqa: B023 - called at once
+            [
+                [Setting(kernels, "SPLIT", split), Setting(kernels, "BACKWARD", tile, width)]
+                for split, tile in [*forms, (False, PADDED[width])]
+            ],
+        )
+    strips = [[Setting(depthwise, "STRIP", strip)] for strip in [depthwise.STRIP, *STRIPS]]
+    fastest(
+        "depthwise backward of all", depthwise_calls(), [*strips, [Setting(depthwise, "PIPELINED", False)]]
     )
-    for name, table, candidates, operation, work, arguments in passes:
-        chosen = table[width]
-        for tile in dict.fromkeys([chosen, *candidates[triton.next_power_of_2(width)]]):
-            table[width] = tile
-            try:
-                time = microseconds(lambda: operation(*arguments))  # noqa: B023 - called at once
-            except OutOfResources as error:
-                print(f"| {width} | {name} | {tile} | {error} | |", flush=True)
-                continue
-            mark = " (chosen)" if tile == chosen else ""
-            print(f"| {width} | {name} | {tuple(tile)}{mark} | {time:.0f} | {work / time:.0f} |", flush=True)
-        table[width] = chosen
+    for name, call, cuts in zip(
+        ("FORWARD", "BACKWARD"), heat_calls(), (HEAT_FORWARDS, HEAT_BACKWARDS), strict=True
+    ):
+        choices = [[Setting(heat, name, cut)] for cut in [getattr(heat, name), *cuts]]
+        fastest(f"heat field, {name.lower()}", call, choices)
 
 
-def kernels(width: int) -> None:
-    forward, backward = tensors(width)
-    fused_block_backward(*backward)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        for _ in range(10):
-            fused_block(*forward)
-            fused_block_backward(*backward)
-        torch.cuda.synchronize()
-    for event in profile.key_averages():
-        if event.device_time_total:
-            print(f"| {width} | {event.key} | {event.device_time_total / 10:.0f} |", flush=True)
+def show_kernels() -> None:
+    total = 0.0
+    for width, count in convnext.STAGES:
+        forward, backward = tensors(width)
+        fused_block_backward(*backward)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            for _ in range(10):
+                fused_block(*forward)
+                fused_block_backward(*backward)
+            torch.cuda.synchronize()
+        for event in profile.key_averages():
+            if event.device_time_total:
+                total += count * event.device_time_total / 10
+                print(f"| {width} | {event.key} | {event.device_time_total / 10:.1f} |", flush=True)
+    print(f"| all {sum(count for _, count in convnext.STAGES)} blocks | | {total:.0f} |")
 
 
-def blocks(width: int) -> None:
-    x = torch.randn(*PIXELS, width, device="cuda", dtype=torch.bfloat16, requires_grad=True)
-    gout = torch.randn_like(x)
-    fused_widths = convnext.FUSED_WIDTHS
-    for name, widths in (("fused", fused_widths), ("compiled from the plain form", ())):
-        convnext.FUSED_WIDTHS = widths
-        block = convnext.Block(width).cuda()
-        block.compile(dynamic=False)
+def show_blocks() -> None:
+    for width in convnext.FUSED_WIDTHS:
+        x = torch.randn(*PIXELS, width, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        gout = torch.randn_like(x)
+        fused_widths = convnext.FUSED_WIDTHS
+        for name, widths in (("fused", fused_widths), ("compiled from the plain form", ())):
+            convnext.FUSED_WIDTHS = widths
+            block = convnext.Block(width).cuda()
+            block.compile(dynamic=False)
 
-        def forward() -> torch.Tensor:
-            with torch.autocast("cuda", torch.bfloat16):
-                return block(x)  # noqa: B023 - called at once
+            def forward() -> torch.Tensor:
+                with torch.autocast("cuda", torch.bfloat16):
+                    return block(x)  # noqa: B023 - called at once
 
-        def step() -> object:
-            return torch.autograd.grad(forward(), [x, *block.parameters()], gout)  # noqa: B023
+            def step() -> object:
+                return torch.autograd.grad(forward(), [x, *block.parameters()], gout)  # noqa: B023
 
-        print(f"| {width} | {name} | {microseconds(forward):.0f} | {microseconds(step):.0f} |", flush=True)
-        torch._dynamo.reset()
-    convnext.FUSED_WIDTHS = fused_widths
+            print(
+                f"| {width} | {name} | {microseconds(forward):.0f} | {microseconds(step):.0f} |", flush=True
+            )
+            torch._dynamo.reset()
+        convnext.FUSED_WIDTHS = fused_widths
 
 
-HEADERS = {
-    "tiles": "| width | pass | pixels, hidden, warps, stages, registers, programs | µs | TFLOP/s |",
-    "kernels": "| width | kernel | µs |",
-    "blocks": "| width | block | forward, µs | forward and backward, µs |",
+PARTS = {
+    "tiles": (show_tiles, "| kernel | cut | µs |"),
+    "kernels": (show_kernels, "| width | kernel | µs |"),
+    "blocks": (show_blocks, "| width | block | forward, µs | forward and backward, µs |"),
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", nargs="+", choices=HEADERS, default=list(HEADERS))
-    parser.add_argument("--widths", nargs="+", type=int, default=convnext.FUSED_WIDTHS)
-    a = parser.parse_args()
-    print(f"{torch.cuda.get_device_name()}, {PIXELS[0]}×{PIXELS[1]}×{PIXELS[2]} pixels, bfloat16")
-    torch.manual_seed(0)
-    for part in a.only:
-        header = HEADERS[part]
-        print(f"\n{header}\n{'| --- ' * (header.count('|') - 1)}|")
-        for width in a.widths:
-            {"tiles": tiles, "kernels": kernels, "blocks": blocks}[part](width)
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, PIXELS, PARTS, list(PARTS))

@@ -1,35 +1,37 @@
 """How fast the fused Swin layer is on this GPU, pass by pass and cut how; and next to PyTorch's compiler.
 
-    python benchmarks/kernels_swin.py [--only passes layers tiles]
+    python benchmarks/kernels_swin.py [--only passes cuts layers]
 
 passes: µs of each kernel and each matrix product of one layer, beside the time that its bytes alone take at
-BANDWIDTH. layers: µs of one training step of a whole layer, fused and compiled from the plain form. Both take
-half a minute. tiles, if asked for: µs for several ways to cut the kernels, which all have to be compiled: the
-fastest belong in thera/networks/kernels_swin.py.
+BANDWIDTH. cuts: µs of each kernel for several ways to cut it, and for the kernels that it replaced; the
+fastest, printed below each, belong in thera/networks/kernels_swin*.py. layers: µs of one training step of a
+whole layer, fused and compiled from the plain form. A minute and a half in all, most of it compilation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
-from harness import microseconds, run
-from triton.runtime.errors import OutOfResources
+from harness import Setting, fastest, microseconds, run
 
 from thera.networks import kernels_swin as kernels
+from thera.networks import kernels_swin_attention as attention
+from thera.networks import kernels_swin_products as products
 from thera.networks import swinir
-from thera.networks.kernels_swin import Share, Tile
+from thera.networks.kernels_swin_attention import Share
+from thera.networks.kernels_swin_products import Tile
+from thera.networks.swinir import ALIGNED_WIDTH as D
 
 N, H, W = 64, 48, 48  # one batch of training
 M = N * H * W
 BANDWIDTH = 4.3e6  # bytes a µs: what a large copy reaches on an H200
-TILES = {
-    "EXPAND": [Tile(128, 128, 64, 8, 3), Tile(64, 128, 64, 4, 3), Tile(128, 64, 64, 8, 3)],
-    "EXPAND_BACKWARD": [Tile(128, 128, 64, 8, 3), Tile(64, 128, 64, 4, 3), Tile(128, 64, 64, 8, 3)],
-    "ATTENTION": [Share(4, 1), Share(4, 3), Share(3, 2), Share(5, 1, 96)],
-    "ATTENTION_BACKWARD": [Share(2, 1), Share(2, 2), Share(2, 3), Share(3, 2, 168)],
-    "ROWS": [4, 8, 32],
-}
+PERSISTENT = [Tile(64, 64, D, 4, 2, None, 2), Tile(64, 64, D, 4, 3, None, 1), Tile(128, 64, D, 8, 2)]
+WHOLE_ROWS = [Tile(64, D, 64, 4, 3), Tile(64, D, 64, 4, 2), Tile(128, D, 64, 8, 2)]
+ATTENTIONS = [Share(4, 3), Share(4, 4, 128), Share(5, 2, 96), Share(3, 2)]
+UPRIGHT = [Share(2, 2), Share(2, 3), Share(3, 3, 168)]
+TRANSPOSED = [Share(3, 1, 168), Share(3, 2, 168), Share(2, 2)]
 
 
 def passes(shift: int = swinir.SHIFT) -> dict[str, tuple[Callable[[], object], float]]:
@@ -37,27 +39,28 @@ def passes(shift: int = swinir.SHIFT) -> dict[str, tuple[Callable[[], object], f
     layer = swinir.SwinLayer(shift).cuda()
     p = kernels.Parameters.of(layer)
     x = torch.randn(N, H, W, swinir.WIDTH, device="cuda", dtype=torch.bfloat16)
-    x = swinir.fit(x, N, H, W, swinir.ALIGNED_WIDTH)
+    x = swinir.fit(x, N, H, W, D)
     keep = torch.ones(2, N, device="cuda")
     with torch.no_grad():
         out, s = kernels.forward(x, keep, shift, layer.norm1.eps, p)
     x, g, w = x.view(M, -1), torch.randn_like(out).view(M, -1), s.weights
-    wide, qkv, one = torch.randn_like(s.hidden), torch.randn_like(s.qkv), 2 * M * swinir.ALIGNED_WIDTH
+    wide, qkv, one = torch.randn_like(s.hidden), torch.randn_like(s.qkv), 2 * M * D
     scratch, gposition = torch.zeros_like(g), torch.randn(6, 64, 64, device="cuda")
     return {
         "fold": (lambda: kernels.fold(p, torch.bfloat16), 0),
         "norm": (lambda: kernels.norm(x, None, 1e-5), 2 * one),
         "qkv product": (lambda: s.unit1 @ w.qkv.T, 4 * one),
         "attention": (lambda: kernels.attention(s.qkv, p.table, keep[0], shift, H, W), 4 * one),
-        "proj product": (lambda: s.attended @ w.proj.T, 2 * one),
-        "sum and norm": (lambda: kernels.norm(x, g, 1e-5), 4 * one),
+        "proj product, sum and norm": (lambda: kernels.add_and_norm(x, s.attended, w.proj, 1e-5), 4 * one),
         "expand": (lambda: kernels.expand(s.unit2, w.expand, keep[1], H * W), 5 * one),
         "project product": (lambda: scratch.addmm_(s.activated, w.project.T), 4 * one),
         "∂project product": (lambda: g.T @ s.activated, 3 * one),
         "expand backward": (lambda: kernels.expand_backward(g, w.project, s.hidden, keep[1], H * W), 5 * one),
         "∂expand product": (lambda: wide.T @ s.unit2, 3 * one),
-        "∂unit2 product": (lambda: wide @ w.expand, 3 * one),
-        "norm backward": (lambda: kernels.norm_backward(x, s.unit2, s.rstd2, g), 4 * one),
+        "∂unit2 product and norm backward": (
+            lambda: kernels.branch_backward(wide, w.expand, s.unit2, s.rstd2, g),
+            5 * one,
+        ),
         "∂proj product": (lambda: g.T @ s.attended, 2 * one),
         "∂attended product": (lambda: g @ w.proj, 2 * one),
         "attention backward": (
@@ -65,8 +68,10 @@ def passes(shift: int = swinir.SHIFT) -> dict[str, tuple[Callable[[], object], f
             7 * one,
         ),
         "∂qkv product": (lambda: qkv.T @ s.unit1, 4 * one),
-        "∂unit1 product": (lambda: qkv @ w.qkv, 4 * one),
-        "norm backward again": (lambda: kernels.norm_backward(x, s.unit1, s.rstd1, g), 4 * one),
+        "∂unit1 product and norm backward": (
+            lambda: kernels.branch_backward(qkv, w.qkv, s.unit1, s.rstd1, g),
+            6 * one,
+        ),
         "unfold": (lambda: kernels.unfold(p, w, gposition), 0),
     }
 
@@ -80,23 +85,42 @@ def show_passes() -> None:
     print(f"| all | {total:.0f} | |")
 
 
-def show_tiles() -> None:
-    names = {"ROWS": "norm backward"}
-    for constant, candidates in TILES.items():
-        chosen = getattr(kernels, constant)
-        call = passes()[names.get(constant, constant.lower().replace("_", " "))][0]
-        for tile in dict.fromkeys([chosen, *candidates]):
-            setattr(kernels, constant, tile)
-            if constant == "ROWS":
-                kernels.ROW_SIZES["BM"] = tile
-            try:
-                time = f"{microseconds(call):.0f}"
-            except OutOfResources as error:
-                time = str(error)
-            cut = tile if isinstance(tile, int) else tuple(tile)
-            print(f"| {constant} | {cut}{' (chosen)' * (tile == chosen)} | {time} |", flush=True)
-        setattr(kernels, constant, chosen)
-    kernels.ROW_SIZES["BM"] = kernels.ROWS
+def show_cuts() -> None:
+    every = {name: call for name, (call, _) in passes().items()}
+
+    def both() -> None:
+        every["∂unit2 product and norm backward"]()
+        every["∂unit1 product and norm backward"]()
+
+    for name, key, call, constant, cuts in (
+        ("expand", "expand", every["expand"], "EXPAND_LARGE", PERSISTENT),
+        ("expand backward", "expand backward", every["expand backward"], "EXPAND_BACKWARD_LARGE", PERSISTENT),
+        (
+            "proj product, sum and norm",
+            "sum and norm",
+            every["proj product, sum and norm"],
+            "SUM_NORM",
+            WHOLE_ROWS,
+        ),
+        ("both products and norms backward", "norm backward", both, "NORM_BACKWARD", WHOLE_ROWS),
+    ):
+        large = Setting(products, "LARGE", True, key)
+        tiles = [getattr(products, constant), *cuts]
+        choices = [[large, Setting(products, constant, tile)] for tile in tiles]
+        fastest(name, call, [*choices, [large._replace(value=False)]])
+    shares = [[Setting(attention, "ATTENTION", share)] for share in [attention.ATTENTION, *ATTENTIONS]]
+    fastest("attention", every["attention"], shares)
+    forms = [(True, share) for share in [attention.ATTENTION_BACKWARD, *UPRIGHT]]
+    fastest(
+        "attention backward",
+        every["attention backward"],
+        [
+            [Setting(attention, "UPRIGHT", upright), Setting(attention, "ATTENTION_BACKWARD", share)]
+            for upright, share in forms + [(False, share) for share in TRANSPOSED]
+        ],
+    )
+    rows: Any = kernels.ROWS
+    fastest("norm", every["norm"], [[Setting(kernels, "ROW_SIZES", n, "BM")] for n in (rows, 4, 8, 32)])
 
 
 def show_layers() -> None:
@@ -108,7 +132,7 @@ def show_layers() -> None:
         for shift in shifts:
             layer = swinir.SwinLayer(shift).cuda()
             layer.compile(dynamic=False)
-            x = torch.randn(N, H, W, swinir.ALIGNED_WIDTH, device="cuda", dtype=torch.bfloat16)
+            x = torch.randn(N, H, W, D, device="cuda", dtype=torch.bfloat16)
             x, gout = x.requires_grad_(), torch.randn_like(x)
 
             def forward() -> torch.Tensor:
@@ -125,7 +149,7 @@ def show_layers() -> None:
 
 PARTS = {
     "passes": (show_passes, "| pass | µs | its bytes, µs |"),
-    "tiles": (show_tiles, "| constant | cut | µs |"),
+    "cuts": (show_cuts, "| kernel | cut | µs |"),
     "layers": (show_layers, "| layer | forward, µs | forward and backward, µs |"),
 }
 
