@@ -44,15 +44,15 @@ def card(about: dict[str, Any], records: list[Record]) -> str:
 
 
 def _stages(stages: list[dict[str, Any]]) -> list[str]:
-    rows = ["| start | images | inputs | scales | steps × batch | rate | minutes |", "| --- " * 7 + "|"]
+    rows = ["| start | images | inputs | scales | steps × batch | optimiser, rate | minutes |", "| --- " * 7 + "|"]
     for s in stages:
-        d = s["data"]
+        d, o = s["data"], s["optimiser"]
         low, high = d["scales"]
         steps = s["patches"] // d["batch"]
         rows.append(
             f"| {s['start'] or 'random'} | {s['images']} with copies, {s['megapixels']:g} Mpx "
             f"| {d['patch']}² | ×{low:g} to ×{high:g}, {d.get('spread', 'uniform')} "
-            f"| {steps:,} × {d['batch']} | {s['optimiser']['rate']:g} | {s.get('minutes', '—')} |"
+            f"| {steps:,} × {d['batch']} | {o.get('method', 'adam').capitalize()}, {o['rate']:g} | {s.get('minutes', '—')} |"
         )
     return ["\n".join(rows)]
 
