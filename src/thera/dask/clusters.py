@@ -21,14 +21,15 @@ PATIENCE = 10
 def connected(
     scheduler: str | None, workers: int = 1, threads: int = 1, cores: int = 1
 ) -> Iterator["Client"]:
-    """A client of the scheduler at an address, or of one with so many workers on this machine.
+    """A client of the scheduler at an address, or of one with so many workers on this machine, with which
+    Dask computes as long as it lasts.
 
     Each worker on this machine does so many tasks at a time, one on each of its `threads`, and NumPy's own
     products in each of them take so many `cores`.
     """
     distributed = require("distributed", "dask", "work on several processes or machines")
     if scheduler is not None:
-        with _client(scheduler) as client:
+        with _client(scheduler) as client, client.as_current():
             try:
                 client.wait_for_workers(1, timeout=PATIENCE)
             except TimeoutError as error:
@@ -49,7 +50,8 @@ def connected(
             silence_logs=logging.CRITICAL,  # what goes wrong is said by those who asked for it
             env=environment,
         ) as cluster,
-        distributed.Client(cluster) as client,
+        distributed.Client(cluster, set_as_default=False) as client,
+        client.as_current(),
     ):
         yield client
 
@@ -58,7 +60,8 @@ def _client(scheduler: str) -> "Client":
     from distributed import Client
 
     try:
-        return Client(scheduler, timeout=PATIENCE)
+        # By default, one that fails to connect would stay the one that Dask computes with.
+        return Client(scheduler, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:  # of which TimeoutError is one
         raise ClusterError(
             f"No Dask scheduler answers at {scheduler} ({error}): check the address, which reads like"
