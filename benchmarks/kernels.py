@@ -29,7 +29,7 @@ N, H, W = PIXELS = (64, 48, 48)  # one batch of training
 COMPONENTS = 512
 FORWARDS = {
     64: [Tile(128, 64, 8, 2, 128), Tile(128, 64, 8, 3, 128), Tile(64, 64, 4, 3, 128)],
-    96: [Tile(128, 64, 8, 3), Tile(128, 32, 8, 3), Tile(128, 128, 8, 2), Tile(64, 64, 8, 2, 128)],
+    96: [Tile(64, 64, 4, 3, 168), Tile(128, 64, 8, 2), Tile(128, 64, 8, 3), Tile(128, 128, 8, 2)],
     128: [Tile(128, 64, 8, 3), Tile(128, 32, 8, 3), Tile(128, 128, 8, 2), Tile(64, 64, 8, 2, 128)],
 }
 BACKWARDS = {
@@ -37,7 +37,7 @@ BACKWARDS = {
     96: [Tile(64, 128, 8, 2)],
     128: [Tile(32, 128, 8, 2), Tile(32, 64, 4, 3, 255, 2)],
 }
-PADDED = {64: Tile(64, 128, 8, 3), 96: Tile(32, 128, 8, 3), 128: Tile(32, 128, 8, 3)}
+PADDED = {"FORWARD": Tile(64, 64, 4, 2), "BACKWARD": Tile(32, 128, 8, 3)}  # of 96 channels, as they were
 STRIPS = [Strip(16, 32, 4, 4, 12), Strip(16, 32, 4, 3, 16), Strip(16, 32, 2, 3, 12), Strip(8, 32, 1, 4, 8)]
 HEAT_FORWARDS = [Cut(16, 32, 4, 1), Cut(16, 32, 4, 2), Cut(32, 32, 4, 2), Cut(8, 32, 2, 3)]
 HEAT_BACKWARDS = [Cut(16, 32, 4, 1), Cut(16, 32, 4, 3), Cut(32, 32, 8, 2), Cut(32, 32, 4, 2)]
@@ -80,21 +80,16 @@ def depthwise_calls() -> Callable[[], object]:
 def show_tiles() -> None:
     for width in convnext.FUSED_WIDTHS:
         forward, backward = tensors(width)
-        tiles = [kernels.FORWARD[width], *FORWARDS[width]]
-        fastest(
-            f"forward of {width}",
-            lambda: fused_block(*forward),  # noqa: B023 - called at once
-            [[Setting(kernels, "FORWARD", tile, width)] for tile in tiles],
-        )
-        forms = [(True, kernels.BACKWARD[width]), *((True, tile) for tile in BACKWARDS[width])]
-        fastest(
-            f"backward of {width}",
-            lambda: fused_block_backward(*backward),  # noqa: B023 - called at once
-            [
-                [Setting(kernels, "SPLIT", split), Setting(kernels, "BACKWARD", tile, width)]
-                for split, tile in [*forms, (False, PADDED[width])]
-            ],
-        )
+        for name, call, tiles in (
+            ("FORWARD", lambda: fused_block(*forward), FORWARDS),  # noqa: B023 - called at once
+            ("BACKWARD", lambda: fused_block_backward(*backward), BACKWARDS),  # noqa: B023
+        ):
+            table = getattr(kernels, name)
+            choices = [[Setting(kernels, name, tile, width)] for tile in [table[width], *tiles[width]]]
+            if width == 96:
+                padded = Setting(kernels, "SPLIT", False, name.lower())
+                choices.append([padded, Setting(kernels, name, PADDED[name], width)])
+            fastest(f"{name.lower()} of {width}", call, choices)
     strips = [[Setting(depthwise, "STRIP", strip)] for strip in [depthwise.STRIP, *STRIPS]]
     fastest(
         "depthwise backward of all", depthwise_calls(), [*strips, [Setting(depthwise, "PIPELINED", False)]]

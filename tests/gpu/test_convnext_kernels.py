@@ -17,7 +17,7 @@ pytestmark = [
     ),
 ]
 
-SHAPES = [(2, 48, 48), (3, 13, 11), (1, 1, 5)]  # as in training; no multiple of any tile; one row
+SHAPES = [(4, 48, 48), (3, 13, 11), (1, 1, 5)]  # as in training; no multiple of any tile; one row
 
 
 def relative(a: torch.Tensor, b: torch.Tensor) -> float:

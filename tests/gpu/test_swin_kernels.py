@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.skipif(not swinir.TRITON, reason="needs Triton"),
 ]
 
-SHAPES = [(2, 48, 48), (3, 16, 8), (1, 8, 8)]  # as in training; one window wide; one window
+SHAPES = [(4, 48, 48), (3, 16, 8), (1, 8, 8)]  # several tiles to a program; one window wide; one window
 
 
 def relative(a: torch.Tensor, b: torch.Tensor) -> float:

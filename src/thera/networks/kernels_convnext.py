@@ -26,7 +26,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thera.networks.kernels_convnext_depthwise import SIZES, _taps, _three, depthwise_backward
+from thera.networks.kernels_convnext_depthwise import SIZES, _depthwise, depthwise_backward
 from thera.networks.kernels_sums import summed
 
 MULTIPROCESSORS = 132  # an H200's: how many programs a persistent kernel starts; any number is correct
@@ -48,12 +48,14 @@ class Tile(NamedTuple):
 
 
 # Per width. benchmarks/kernels.py times these and their alternatives.
-FORWARD = {64: Tile(64, 64, 4, 2, 128), 96: Tile(64, 64, 4, 2), 128: Tile(64, 64, 4, 2)}
+FORWARD = {64: Tile(64, 64, 4, 2, 128), 96: Tile(64, 64, 4, 2, 168), 128: Tile(64, 64, 4, 2)}
 FORWARD_TF32 = Tile(64, 32, 8, 2)
 FORWARD_FEW = Tile(16, 64, 4, 2)  # of a small image, so that every multiprocessor has some of it
 FEW = 64  # pixels to a multiprocessor
 BACKWARD = {64: Tile(64, 128, 8, 3), 96: Tile(64, 128, 8, 3), 128: Tile(32, 128, 8, 3)}
-SPLIT = True  # else `_mixing_backward_padded`, to compare with, whose 96 channels fit Tile(32, 128, 8, 3)
+# 96 channels are 64 and 32; else padded to 128, to compare with, which suits Tile(64, 64, 4, 2) forward and
+# Tile(32, 128, 8, 3) backward.
+SPLIT = {"forward": True, "backward": True}
 
 
 @triton.jit
@@ -79,15 +81,7 @@ def _forward(
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     channel = tl.arange(0, BD)
     ok, real = rows < M, channel < D
-    column, line = rows % W, rows // W % H
-    z = tl.zeros((BM, BD), tl.float32)
-    for i in tl.range(0, 3, num_stages=1):
-        within = ok & (line + (i - 1) >= 0) & (line + (i - 1) < H)
-        left, centre, right = _three(x, rows + (i - 1) * W, within, column, W, channel, D)
-        t0, t1, t2 = _taps(taps, i, channel, D)
-        z += t0 * left  # three sums, not one: each is a single fused multiply-add
-        z += t1 * centre
-        z += t2 * right
+    z = _depthwise(x, taps, rows, ok, channel, H, W, D, BM, BD)
     z = tl.where(real[None, :], z - tl.sum(z, 1)[:, None] / D, 0.0)
     r = tl.rsqrt(tl.sum(z * z, 1) / D + eps)
     u = (z * r[:, None]).to(w1.dtype.element_ty)
@@ -106,6 +100,46 @@ def _forward(
         y = tl.dot(g.to(u.dtype), project, y, input_precision=PRECISION)
     y += tl.load(x + at, inside, 0.0).to(tl.float32) + tl.load(b2 + channel, real, 0.0)[None, :]
     tl.store(out + at, y.to(out.dtype.element_ty), inside)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def _forward_split(
+    x, taps, w1, b1, w2, b2, out, unit, rstd, M, H, W, eps,
+    D: tl.constexpr, HIDDEN: tl.constexpr, SAVE: tl.constexpr, FAST: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, FIRST: tl.constexpr, BH: tl.constexpr,
+):  # fmt: skip
+    """As `_forward`. Matrices are powers of two wide: 96 channels are FIRST = 64 of them and the REST."""
+    REST: tl.constexpr = D - FIRST
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    c0, c1 = tl.arange(0, FIRST), FIRST + tl.arange(0, REST)
+    ok = rows < M
+    z0 = _depthwise(x, taps, rows, ok, c0, H, W, D, BM, FIRST)
+    z1 = _depthwise(x, taps, rows, ok, c1, H, W, D, BM, REST)
+    mean = ((tl.sum(z0, 1) + tl.sum(z1, 1)) / D)[:, None]
+    z0, z1 = z0 - mean, z1 - mean
+    r = tl.rsqrt((tl.sum(z0 * z0, 1) + tl.sum(z1 * z1, 1)) / D + eps)
+    u0, u1 = (z0 * r[:, None]).to(w1.dtype.element_ty), (z1 * r[:, None]).to(w1.dtype.element_ty)
+    row, inside = rows.to(tl.int64)[:, None] * D, ok[:, None]
+    at0, at1 = row + c0[None, :], row + c1[None, :]
+    if SAVE:
+        tl.store(unit + at0, u0, inside)
+        tl.store(unit + at1, u1, inside)
+        tl.store(rstd + rows, r, ok)
+    y0 = tl.zeros((BM, FIRST), tl.float32)
+    y1 = tl.zeros((BM, REST), tl.float32)
+    for k in range(0, HIDDEN, BH):
+        hidden = k + tl.arange(0, BH)
+        in1, in2 = w1 + hidden[None, :] * D, w2 + hidden[:, None]
+        h = tl.dot(u0, tl.load(in1 + c0[:, None]), input_precision=PRECISION) + tl.load(b1 + hidden)[None, :]
+        h = tl.dot(u1, tl.load(in1 + c1[:, None]), h, input_precision=PRECISION)
+        g, _ = _gelu(h, FAST)
+        short = g.to(u0.dtype)
+        y0 = tl.dot(short, tl.load(in2 + c0[None, :] * HIDDEN), y0, input_precision=PRECISION)
+        y1 = tl.dot(short, tl.load(in2 + c1[None, :] * HIDDEN), y1, input_precision=PRECISION)
+    y0 += tl.load(x + at0, inside, 0.0).to(tl.float32) + tl.load(b2 + c0)[None, :]
+    y1 += tl.load(x + at1, inside, 0.0).to(tl.float32) + tl.load(b2 + c1)[None, :]
+    tl.store(out + at0, y0.to(out.dtype.element_ty), inside)
+    tl.store(out + at1, y1.to(out.dtype.element_ty), inside)
 
 
 @triton.jit
@@ -146,14 +180,13 @@ def _mixing_backward(
         row = rows.to(tl.int64)[:, None] * D
         u0 = tl.load(unit + row + c0, ok, 0.0)
         go0 = tl.load(gout + row + c0, ok, 0.0).to(u0.dtype)
-        h = tl.dot(expand0, tl.trans(u0), input_precision=PRECISION)
+        h = tl.dot(expand0, tl.trans(u0), input_precision=PRECISION) + bias[:, None]
         gg = tl.dot(project0, tl.trans(go0), input_precision=PRECISION)
         if REST:
             u1 = tl.load(unit + row + c1, ok, 0.0)
             go1 = tl.load(gout + row + c1, ok, 0.0).to(u0.dtype)
             h = tl.dot(expand1, tl.trans(u1), h, input_precision=PRECISION)
             gg = tl.dot(project1, tl.trans(go1), gg, input_precision=PRECISION)
-        h += bias[:, None]
         g, s = _gelu(h, FAST)
         short = g.to(u0.dtype)
         sum20 = tl.dot(short, go0, sum20, input_precision=PRECISION)
@@ -255,16 +288,18 @@ def forward(
     """
     N, H, W, d = x.shape
     M, tile = N * H * W, FORWARD_TF32 if w1.dtype == torch.float32 else FORWARD[d]
+    BD = triton.next_power_of_2(d)
     if M <= FEW * MULTIPROCESSORS and w1.dtype != torch.float32:
         tile = FORWARD_FEW
     x = x.contiguous()
     out = torch.empty_like(x)
     unit = w1.new_empty((N, H, W, d) if save else 0)
     rstd = b1.new_empty((N, H, W) if save else 0)
-    _forward[(triton.cdiv(M, tile.pixels),)](
+    split = SPLIT["forward"] and tile is FORWARD.get(d) and d < BD
+    (_forward_split if split else _forward)[(triton.cdiv(M, tile.pixels),)](
         x, taps.contiguous(), w1.contiguous(), b1, w2.contiguous(), b2, out, unit, rstd, M, H, W, eps,
-        D=d, HIDDEN=4 * d, SAVE=save, BM=tile.pixels, BD=triton.next_power_of_2(d), BH=tile.hidden,
-        **tile.launch(), **_arithmetic(w1.dtype),
+        D=d, HIDDEN=4 * d, SAVE=save, BM=tile.pixels, BH=tile.hidden,
+        **({"FIRST": BD // 2} if split else {"BD": BD}), **tile.launch(), **_arithmetic(w1.dtype),
     )  # fmt: skip
     return out, unit, rstd
 
@@ -285,7 +320,7 @@ def fused_block_backward(
     gunit, gz = unit.new_empty(parts, M, d), torch.empty_like(unit)
     sums = b1.new_empty(programs, 4 * d * (2 * d + 1))
     mixing_backward, width = _mixing_backward, {"FIRST": BD if d == BD else BD // 2}
-    if not SPLIT:
+    if not SPLIT["backward"]:
         mixing_backward, width = _mixing_backward_padded, {"BD": BD}
     mixing_backward[(parts, programs)](
         gout, unit, w1.contiguous(), b1, w2.contiguous(), gunit, sums, M,

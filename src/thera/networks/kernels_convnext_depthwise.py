@@ -51,6 +51,23 @@ def _taps(taps, i, channel, D: tl.constexpr):
     return t0[None, :], t1[None, :], t2[None, :]
 
 
+@triton.jit
+def _depthwise(
+    x, taps, rows, ok, channel, H, W, D: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr
+):  # fmt: skip
+    """The convolution at some pixels of some channels, BM×BD."""
+    column, line = rows % W, rows // W % H
+    z = tl.zeros((BM, BD), tl.float32)
+    for i in tl.range(0, 3, num_stages=1):
+        within = ok & (line + (i - 1) >= 0) & (line + (i - 1) < H)
+        left, centre, right = _three(x, rows + (i - 1) * W, within, column, W, channel, D)
+        t0, t1, t2 = _taps(taps, i, channel, D)
+        z += t0 * left  # three sums, not one: each is a single fused multiply-add
+        z += t1 * centre
+        z += t2 * right
+    return z
+
+
 @triton.jit(do_not_specialize=SIZES)
 def _depthwise_backward(
     gout, x, gz, taps, gx, gtaps, H, W,
