@@ -202,6 +202,7 @@ def depthwise_backward(
         columns = max(1, 512 // channels)
     across = triton.cdiv(W, columns)
     lines = min(H, triton.cdiv(N * H * across * blocks, STRIP.programs * multiprocessors))
+    lines = triton.cdiv(H, triton.cdiv(H, lines))  # about as many in the last strip as in the others
     down = triton.cdiv(H, lines)
     gtaps = taps.new_empty(N * down * across, 10, d)
     constants = {"D": d, "BM": columns, "BD": channels, "LINES": lines}
