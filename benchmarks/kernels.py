@@ -28,9 +28,9 @@ from thera.networks.kernels_convnext_depthwise import Strip
 N, H, W = PIXELS = (64, 48, 48)  # one batch of training
 COMPONENTS = 512
 FORWARDS = {
-    64: [Tile(128, 64, 8, 2, 128), Tile(128, 64, 8, 3, 128), Tile(64, 64, 4, 3, 128)],
-    96: [Tile(64, 64, 4, 3, 168), Tile(128, 64, 8, 2), Tile(128, 64, 8, 3), Tile(128, 128, 8, 2)],
-    128: [Tile(128, 64, 8, 3), Tile(128, 32, 8, 3), Tile(128, 128, 8, 2), Tile(64, 64, 8, 2, 128)],
+    64: [Tile(128, 64, 8, 2, 128), Tile(64, 64, 4, 3, 128)],
+    96: [Tile(64, 64, 4, 3, 168), Tile(128, 64, 8, 2), Tile(128, 128, 8, 2)],
+    128: [Tile(128, 64, 8, 3), Tile(128, 128, 8, 2), Tile(64, 64, 8, 2, 128)],
 }
 BACKWARDS = {
     64: [Tile(64, 128, 8, 2), Tile(64, 64, 4, 2, 255, 2)],
@@ -39,8 +39,8 @@ BACKWARDS = {
 }
 PADDED = {"FORWARD": Tile(64, 64, 4, 2), "BACKWARD": Tile(32, 128, 8, 3)}  # of 96 channels, as they were
 STRIPS = [Strip(16, 32, 4, 4, 12), Strip(16, 32, 4, 3, 16), Strip(16, 32, 2, 3, 12), Strip(8, 32, 1, 4, 8)]
-HEAT_FORWARDS = [Cut(16, 32, 4, 1), Cut(16, 32, 4, 2), Cut(32, 32, 4, 2), Cut(8, 32, 2, 3)]
-HEAT_BACKWARDS = [Cut(16, 32, 4, 1), Cut(16, 32, 4, 3), Cut(32, 32, 8, 2), Cut(32, 32, 4, 2)]
+HEAT_FORWARDS = [Cut(16, 32, 4, 1), Cut(16, 32, 4, 2), Cut(32, 32, 4, 2)]
+HEAT_BACKWARDS = [Cut(16, 32, 4, 1), Cut(16, 32, 4, 3), Cut(32, 32, 8, 2)]
 
 
 def tensors(width: int) -> tuple[tuple, tuple]:
