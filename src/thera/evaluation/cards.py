@@ -44,7 +44,8 @@ def card(about: dict[str, Any], records: list[Record]) -> str:
 
 
 def _stages(stages: list[dict[str, Any]]) -> list[str]:
-    rows = ["| start | images | inputs | scales | steps × batch | optimiser, rate | minutes |", "| --- " * 7 + "|"]
+    titles = ("start", "images", "inputs", "scales", "steps × batch", "optimiser, rate", "minutes")
+    rows = [f"| {' | '.join(titles)} |", "| --- " * len(titles) + "|"]
     for s in stages:
         d, o = s["data"], s["optimiser"]
         low, high = d["scales"]
@@ -52,7 +53,8 @@ def _stages(stages: list[dict[str, Any]]) -> list[str]:
         rows.append(
             f"| {s['start'] or 'random'} | {s['images']} with copies, {s['megapixels']:g} Mpx "
             f"| {d['patch']}² | ×{low:g} to ×{high:g}, {d.get('spread', 'uniform')} "
-            f"| {steps:,} × {d['batch']} | {o.get('method', 'adam').capitalize()}, {o['rate']:g} | {s.get('minutes', '—')} |"
+            f"| {steps:,} × {d['batch']} | {o.get('method', 'adam').capitalize()}, {o['rate']:g} "
+            f"| {s.get('minutes', '—')} |"
         )
     return ["\n".join(rows)]
 
