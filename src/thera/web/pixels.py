@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from thera.imaging.srgb import to_srgb
 from thera.imaging.picture import Picture, Range
 from thera.imaging.planes import without_alpha
+from thera.imaging.srgb import to_srgb
 
 
 def displayed(picture: Picture) -> NDArray[np.float32]:
