@@ -126,8 +126,8 @@ class Run:
             optimiser.zero_grad()
         self.loss += l1
         with torch.no_grad():
-            average = list(self.average.parameters())
-            change = torch._foreach_sub(list(self.network.parameters()), average)
+            average: list[Tensor] = list(self.average.parameters())
+            change = list(torch._foreach_sub(list(self.network.parameters()), average))
             torch._foreach_mul_(change, self.share)
             torch._foreach_add_(average, change)
 
