@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -14,6 +14,7 @@ TYPES = ["u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8"]
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_percentiles_are_exact_however_the_numbers_come(dtype):
+    @settings(max_examples=40, deadline=None)
     @given(
         hnp.arrays(
             dtype,
