@@ -1,5 +1,6 @@
 """Dask clusters: one that is there, or one of processes on this machine."""
 
+import asyncio
 import logging
 import sys
 from collections.abc import Iterator
@@ -58,9 +59,14 @@ def connected(
 
 def _client(scheduler: str) -> "Client":
     from distributed import Client
+    from distributed.comm import connect
+
+    async def knock() -> None:
+        (await connect(scheduler, timeout=PATIENCE)).abort()
 
     try:
-        # By default, one that fails to connect would stay the one that Dask computes with.
+        # A client that fails to connect is never closed, and haunts what Dask computes in this process later.
+        asyncio.run(knock())
         return Client(scheduler, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:  # of which TimeoutError is one
         raise ClusterError(
