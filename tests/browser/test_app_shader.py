@@ -11,8 +11,8 @@ from app_page import ASTRONAUT, camera_mapping, captured, levels, opened, progra
 from PIL import Image
 
 import thera
-from thera.cli.upscale import filter_of
 from thera.field import HeatField
+from thera.imaging.filters import filter_of
 from thera.web.tiles import GRADIENT_GAIN, LAPLACIAN_GAIN
 
 pytest.importorskip("fastapi", reason="the page needs: pip install 'thera[web]'")

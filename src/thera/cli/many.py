@@ -168,7 +168,7 @@ def scale_store(run: "Run", source: Path, output: Path | None, cluster: Cluster)
 
 
 def _scale_store(run: "Run", source: Path, output: Path | None, cluster: Cluster) -> dict[str, Any]:
-    from thera.cli.upscale import filter_of
+    from thera.imaging.filters import filter_of
 
     for option, value in (
         ("format", run.form),

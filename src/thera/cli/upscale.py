@@ -16,7 +16,6 @@ from thera.imaging import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from thera.cli.feedback import Feedback
-    from thera.field import Filter
     from thera.geo.upscaling import RasterScaling
     from thera.imaging.files import FileScaling
     from thera.imaging.picture import Picture
@@ -185,6 +184,7 @@ class Run:
     threads: int = 0  # for the network; 0 for all cores
 
     def __post_init__(self) -> None:
+        from thera.imaging.filters import filter_of
         from thera.imaging.formats import format_named
         from thera.imaging.sizing import Wish
 
@@ -375,23 +375,3 @@ class Run:
             if source.suffix.lower() in form.suffixes and holds(form, picture):
                 return source.suffix
         return ".png" if holds(FORMATS["png"], picture) else ".tif"
-
-
-def filter_of(shape: str | None, sharpness: float) -> "Filter | None":
-    """The filter that --filter and --sharpness mean; None is the model's own."""
-    from thera.field import Box as BoxFilter
-    from thera.field import Butterworth, Gaussian, Ideal, Point
-
-    if not 0.05 <= sharpness <= 20:
-        raise InvalidInput(f"A sharpness of {sharpness:g} cannot be used: give a number from 0.05 to 20.")
-    if shape is None and sharpness == 1:
-        return None
-    if shape == "box":
-        return BoxFilter(1 / sharpness)
-    if shape == "butterworth":
-        return Butterworth(cutoff=sharpness)
-    if shape == "ideal":
-        return Ideal(sharpness)
-    if shape == "none":
-        return Point()
-    return Gaussian(1 / sharpness)

@@ -8,8 +8,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from thera.cli.upscale import filter_of
 from thera.imaging.files import holds, prepare_file
+from thera.imaging.filters import filter_of
 from thera.imaging.formats import FORMATS, format_named
 from thera.imaging.picture import Picture
 from thera.imaging.sizing import Wish

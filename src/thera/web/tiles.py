@@ -9,11 +9,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from thera.cli.upscale import filter_of
 from thera.errors import InvalidInput
 from thera.field import Filter, Gaussian, HeatField
 from thera.field.heatfield import RenderOptions
 from thera.field.psf import to_numpy
+from thera.imaging.filters import filter_of
 from thera.web.gallery import MOST_CELLS, Entry, Gallery
 from thera.web.pixels import as_png, eight_bits, shrunk
 

@@ -1,0 +1,27 @@
+"""Filters by the names that a person gives them."""
+
+from __future__ import annotations
+
+from thera.errors import InvalidInput
+from thera.field import Box, Butterworth, Filter, Gaussian, Ideal, Point
+
+
+def filter_of(shape: str | None, sharpness: float) -> Filter | None:
+    """The filter that a shape and a sharpness mean; None is the model's own.
+
+    >>> filter_of("box", 2)
+    Box(width=0.5)
+    """
+    if not 0.05 <= sharpness <= 20:
+        raise InvalidInput(f"A sharpness of {sharpness:g} cannot be used: give a number from 0.05 to 20.")
+    if shape is None and sharpness == 1:
+        return None
+    if shape == "box":
+        return Box(1 / sharpness)
+    if shape == "butterworth":
+        return Butterworth(cutoff=sharpness)
+    if shape == "ideal":
+        return Ideal(sharpness)
+    if shape == "none":
+        return Point()
+    return Gaussian(1 / sharpness)
