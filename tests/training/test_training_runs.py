@@ -63,6 +63,19 @@ def test_a_run_that_was_interrupted_ends_with_the_same_weights(method, small, ph
     ]
 
 
+def test_an_optimiser_comes_back_in_the_memory_order_of_its_parameters():
+    """Files hold rows; networks on a GPU hold channels last, and fused Adam refuses a mixture."""
+    p = torch.nn.Parameter(torch.randn(4, 4, 3, 3).to(memory_format=torch.channels_last))
+    optimiser = torch.optim.Adam([p])
+    p.grad = torch.randn_like(p)
+    optimiser.step()
+    before = {k: v.clone() for k, v in optimiser.state[p].items()}
+    tensors = checkpoint.optimiser_tensors(optimiser)
+    checkpoint.restore_optimiser(optimiser, {k: v.contiguous() for k, v in tensors.items()})
+    assert optimiser.state[p]["exp_avg"].stride() == p.stride()
+    assert all(torch.equal(before[k], v) for k, v in optimiser.state[p].items())
+
+
 @pytest.mark.parametrize("method", ["adam", "muon"])
 def test_a_short_run_learns(method, small, photos, tmp_path):
     """From the nearest pixel, which is where a field starts, to well below it."""

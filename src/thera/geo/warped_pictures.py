@@ -22,7 +22,7 @@ from thera.models import Model
 from .frames import frames
 from .mappings import Mapping, Places, View
 from .raster import Box
-from .warping import FRAME, LANCZOS, Look, Warp, limits
+from .warping import FRAME, LANCZOS, Look, Warp, confine
 
 #: What is shown where the picture does not reach: its edge, nothing, or a colour, red, green and blue to 255.
 Outside = Literal["edge", "transparent"] | tuple[int, int, int]
@@ -76,8 +76,7 @@ class WarpedPicture:
             if plane.limits is not None:  # an alpha
                 top, left, bottom, right = look.window
                 alpha = plane.span.normalise(plane.samples[top:bottom, left:right, -1])
-                low, high = limits(alpha, look, (top, left))
-                values[look.seen] = np.clip(values[look.seen], low[:, None], high[:, None])
+                confine(values, alpha, look)
             plane.store(values, out)
 
 

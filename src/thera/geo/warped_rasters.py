@@ -20,7 +20,7 @@ from .raster import CACHE, Box, Group, Raster
 from .reading import Reader, ranges, reading
 from .upscaling import check_raster_output
 from .values import Stretch
-from .warping import FRAME, LANCZOS, Look, Warp, limits
+from .warping import FRAME, LANCZOS, Look, Warp, confine
 from .writing import Place, check_room, through, writing
 
 
@@ -78,10 +78,8 @@ class WarpedRaster:
     def _values(self, reader: Reader, look: Look, group: Group, span: Range) -> NDArray[np.float32]:
         values = self.warp.values(look, reader.source(group, span, fill_levels(self.warp.model)))
         if group.alpha:
-            top, left, _, _ = look.window
             alpha, _ = reader.read(look.window, group.bands)
-            low, high = limits(span.normalise(alpha[..., 0]), look, (top, left))
-            values[look.seen] = np.clip(values[look.seen], low[:, None], high[:, None])
+            confine(values, span.normalise(alpha[..., 0]), look)
         return values
 
 

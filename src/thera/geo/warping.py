@@ -157,10 +157,11 @@ class Warp:
         return values if len(fields) == 1 else np.multiply(values, np.float32(1 / len(fields)), out=values)
 
 
-def limits(alpha: NDArray, look: Look, origin: tuple[int, int]) -> tuple[NDArray, NDArray]:
-    """The lowest and highest alpha that the seen pixels of a box may take, from the alpha around them."""
+def confine(values: NDArray[np.float32], alpha: NDArray, look: Look) -> None:
+    """Keeps a warped alpha between the lowest and highest around it, which `alpha`, the window's, tells."""
     size = [n / max(1.0, look.footprint) for n in alpha.shape]
-    return AlphaLimits(alpha, size).near(look.points[look.seen] - origin)
+    low, high = AlphaLimits(alpha, size).near(look.points[look.seen] - look.window[:2])
+    values[look.seen] = np.clip(values[look.seen], low[:, None], high[:, None])
 
 
 def _cuts(low: int, high: int, step: int) -> tuple[int, ...]:

@@ -1,7 +1,6 @@
 """Rasters out: tiled, compressed, with overviews, or as cloud-optimised GeoTIFF; whole or not at all."""
 
 import errno
-import os
 import shutil
 import zlib
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from thera.errors import ImageFileError
 from thera.imaging.sizing import human_bytes
+from thera.imaging.writing import partial_path
 
 from .frames import TILE
 from .raster import Box, Raster, gdal, sentence
@@ -77,7 +77,7 @@ def writing(
     from rasterio._err import CPLE_BaseError  # what GDAL says on closing a file comes out as it is
     from rasterio.errors import RasterioError
 
-    folder = path.with_name(f".{path.stem[:40]}-{os.urandom(4).hex()}.part")
+    folder = partial_path(path)
     try:
         folder.mkdir()
         with gdal():

@@ -46,7 +46,7 @@ class Run:
         self.average = copy.deepcopy(network).eval().requires_grad_(False)
         self.done = 0
         self.loss = torch.zeros((), device=self.device)  # sum of the L1 since the last report
-        self.share = torch.zeros((), device=self.device)  # of the newest weights in the average
+        self.newest = torch.zeros((), device=self.device)  # the share of the newest weights in the average
         self.optimisers = self._optimisers()
         self.reported = 0
         self.seconds = 0.0  # spent training, interruptions left out
@@ -89,7 +89,7 @@ class Run:
         for tensor, factor in zip(self.rates, self.factors, strict=True):
             tensor.fill_(rate * factor)
         # Early on the average is shorter than a run's: of a random start nothing should be left in it.
-        self.share.fill_(1 - min(self.config.optimiser.ema, (1 + self.done) / (10 + self.done)))
+        self.newest.fill_(1 - min(self.config.optimiser.ema, (1 + self.done) / (10 + self.done)))
         if self.device.type != "cuda" or self.world > 1:
             self._step()
         elif self.graph is None and self.plain >= 3:  # after a few plain steps that allocate and compile
@@ -128,7 +128,7 @@ class Run:
         with torch.no_grad():
             average: list[Tensor] = list(self.average.parameters())
             change = list(torch._foreach_sub(list(self.network.parameters()), average))
-            torch._foreach_mul_(change, self.share)
+            torch._foreach_mul_(change, self.newest)
             torch._foreach_add_(average, change)
 
     def report(self) -> float:
