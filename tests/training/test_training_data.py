@@ -46,9 +46,9 @@ def test_all_pixels_of_a_cell_are_drawn():
     assert {tuple(p) for p in at[:, 1, 2, 0].tolist()} == {(i, j) for i in (3, 4, 5) for j in (6, 7, 8)}
 
 
-@pytest.mark.parametrize("spread", ["uniform", "log"])
-def test_targets_are_the_pixels_of_the_picture_at_their_positions(spread):
-    config = Data(patch=16, batch=8, scales=(1.2, 4), targets=3, spread=spread)
+@pytest.mark.parametrize(("spread", "detail"), [("uniform", 0), ("log", 0), ("log", 1)])
+def test_targets_are_the_pixels_of_the_picture_at_their_positions(spread, detail):
+    config = Data(patch=16, batch=8, scales=(1.2, 4), targets=3, spread=spread, detail=detail)
     sampler = Sampler([ramp()], config)
     torch.manual_seed(3)
     batch = sampler.build(sampler.draw(8))
@@ -62,6 +62,17 @@ def test_targets_are_the_pixels_of_the_picture_at_their_positions(spread):
         signs = itertools.product((1.0, -1.0), repeat=2)
         turned = [o * torch.tensor(s) for s in signs for o in (offset[i], offset[i].flip(-1))]
         assert min((step[i] - o).abs().max() for o in turned) < 0.55
+
+
+def test_crops_are_drawn_as_often_as_the_picture_changes_there():
+    plain = np.full((96, 128, 3), 90, np.uint8)
+    half = plain.copy()
+    half[::2, 64:] += 40  # the right half is striped
+    sampler = Sampler([plain, half], Data(patch=8, scales=(2, 2), detail=1))
+    torch.manual_seed(0)
+    source = sampler.build(sampler.draw(64)).source * 255
+    striped = (source - 90).abs().flatten(1).amax(1) > 5
+    assert striped.float().mean() > 0.9  # of anywhere it would be a quarter
 
 
 def test_batches_hold_all_eight_orientations():

@@ -76,10 +76,14 @@ def test_an_optimiser_comes_back_in_the_memory_order_of_its_parameters():
     assert all(torch.equal(before[k], v) for k, v in optimiser.state[p].items())
 
 
-@pytest.mark.parametrize("method", ["adam", "muon"])
-def test_a_short_run_learns(method, small, photos, tmp_path):
+@pytest.mark.parametrize(("method", "loss"), [("adam", "l1"), ("muon", "l1"), ("muon", "rms")])
+def test_a_short_run_learns(method, loss, small, photos, tmp_path):
     """From the nearest pixel, which is where a field starts, to well below it."""
-    config = small(data={"patch": 16, "targets": 4}, optimiser={"steps": 60, "rate": 1e-3, "method": method})
+    config = small(
+        data={"patch": 16, "targets": 4},
+        objective={"loss": loss},
+        optimiser={"steps": 60, "rate": 1e-3, "method": method},
+    )
     run = run_for(config, photos)
     torch.manual_seed(0)
     loop.train(run, tmp_path, every=20)
@@ -174,6 +178,8 @@ def test_a_checkpoint_of_another_network_is_refused(small, photos, tmp_path):
         ({"data": {"batchsize": 3}}, r"unknown key 'batchsize' in \[data\]"),
         ({"data": {"scales": [4, 2]}}, "data.scales"),
         ({"data": {"spread": "square"}}, "data.spread"),
+        ({"data": {"detail": -1}}, "data.detail"),
+        ({"objective": {"loss": "l3"}}, "objective.loss"),
         ({"optimiser": {"rate": -1}}, "optimiser.rate"),
         ({"network": {"variant": "ultra"}}, "unknown variant 'ultra'"),
         ({"data": 3}, r"\[data\] must be a table"),

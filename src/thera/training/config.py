@@ -22,12 +22,14 @@ class Data:
     spread: str = "uniform"  # of r between the two, or "log": as many from ×1.5 to ×3 as from ×3 to ×6
     targets: int = 1  # supervised pixels per input pixel, one drawn in each cell; the paper draws patch²
     resized: tuple[float, ...] = ()  # further copies of every image at these sizes
+    detail: float = 0.0  # crops are drawn as often as the image's mean slope there, to this power
 
 
 @dataclass(frozen=True)
 class Objective:
-    """L1 + tv · E|∇Φ(x, 0)|, both in the network's units (image / 0.5)."""
+    """loss + tv · E|∇Φ(x, 0)|, both in the network's units (image / 0.5)."""
 
+    loss: str = "l1"  # or "rms": each patch's root mean square, nearer to what PSNR averages
     tv: float = 1e-4
 
 
@@ -72,6 +74,8 @@ class Config:
         _check(
             all(0 < s <= 1 for s in self.data.resized), "data.resized", self.data.resized, "sizes in (0, 1]"
         )
+        _check(self.data.detail >= 0, "data.detail", self.data.detail, "0 or more")
+        _check(self.objective.loss in ("l1", "rms"), "objective.loss", self.objective.loss, "'l1' or 'rms'")
         method = self.optimiser.method
         _check(method in ("adam", "muon"), "optimiser.method", method, "'adam' or 'muon'")
         _check(self.optimiser.steps >= 0, "optimiser.steps", self.optimiser.steps, "0 or more")

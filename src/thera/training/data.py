@@ -16,12 +16,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
-from torch import Tensor
+from torch import Tensor, nn
 
 from thera.errors import InvalidInput
 from thera.evaluation.resize import cubic
 from thera.training.config import Data
 
+BLOCK = 32  # pixels; where detail decides, places are drawn by blocks of this size
 SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".avif", ".tif", ".tiff", ".bmp"}
 
 
@@ -99,15 +100,35 @@ class Sampler:
         areas = sizes.prod(1)
         self.height, self.width = (n.to(device) for n in sizes.unbind(1))
         self.first = (areas.cumsum(0) - areas).to(device)
-        self.share = (areas.cumsum(0) / areas.sum()).float().to(device)  # an image is drawn by its area
         self.pixels = torch.empty(int(areas.sum()), 3, dtype=torch.uint8, device=device)
         for image, start, area in zip(images, self.first.tolist(), areas.tolist(), strict=True):
             self.pixels[start : start + area] = torch.from_numpy(image.reshape(-1, 3)).to(device)
+        if config.detail:
+            self._weigh_blocks()
+        else:  # an image is drawn by its area, a place in it anywhere
+            self.share = (areas.cumsum(0) / areas.sum()).float().to(device)
         low, high = config.scales
         self.crops = (
             round(config.patch * low),
             round(config.patch * high),
         )  # smallest and largest, in pixels
+
+    def _weigh_blocks(self) -> None:
+        """Cut all images into blocks, to be drawn by their mean slopes: in plain sky nothing is learnt."""
+        weights, owners, corners = [], [], []
+        for k, start in enumerate(self.first.tolist()):
+            h, w = int(self.height[k]), int(self.width[k])
+            grey = self.pixels[start : start + h * w].view(h, w, 3).float().mean(-1)
+            slope = torch.zeros_like(grey)
+            slope[:-1] += grey.diff(dim=0).abs()
+            slope[:, :-1] += grey.diff(dim=1).abs()
+            mean = nn.functional.avg_pool2d(slope[None], BLOCK, ceil_mode=True)[0]
+            weights.append(mean.flatten().double() ** self.config.detail)
+            owners.append(torch.full_like(weights[-1], k, dtype=torch.long))
+            corners.append(BLOCK * torch.cartesian_prod(*(torch.arange(n) for n in mean.shape)))
+        self.owner, self.block = torch.cat(owners), torch.cat(corners).to(self.device)
+        share = torch.cat(weights).cumsum(0)
+        self.share = (share / share[-1]).float()
 
     def draw(self, n: int) -> dict[str, Tensor]:
         """The random numbers of n samples, all uniform in [0, 1)."""
@@ -118,10 +139,16 @@ class Sampler:
     def build(self, u: dict[str, Tensor]) -> Batch:
         P = self.config.patch
         low, high = self.crops
-        which = torch.searchsorted(self.share, u["image"]).clamp_(max=len(self.share) - 1)
+        drawn = torch.searchsorted(self.share, u["image"]).clamp_(max=len(self.share) - 1)
         ratio = u["size"] if self.config.spread == "uniform" else log_spread(u["size"], low, high + 1)
         n = low + (ratio * (high - low + 1)).long().clamp_(max=high - low)  # crop size; the scale is n / P
-        crop = self._crop(which, n, u["corner"], u["turn"])
+        which = self.owner[drawn] if self.config.detail else drawn
+        room = torch.stack([self.height[which], self.width[which]], 1) - n[:, None]
+        corner = (u["corner"] * (room + 1)).long()
+        if self.config.detail:  # the crop's centre lies in the block
+            corner = (self.block[drawn] + u["corner"] * BLOCK - n[:, None] / 2).long()
+            corner = torch.minimum(corner.clamp_(min=0), room)
+        crop = self._crop(which, n, corner, u["turn"])
         weights = bicubic_weights(n, P, high)  # N×P×high
         rows = torch.bmm(weights, crop.reshape(len(n), high, high * 3)).view(-1, P, high, 3)
         source = torch.einsum("npj,nijc->ncip", weights, rows).clamp_(0, 255).round_() / 255
@@ -138,12 +165,11 @@ class Sampler:
         i = torch.minimum(i, n[:, None] - 1)
         flip = (turn < 0.5).long()
         u, v = (torch.where(flip[:, k, None] == 1, n[:, None] - 1 - i, i) for k in (0, 1))
-        size = torch.stack([self.height[which], self.width[which]], 1)
-        top, left = (corner * (size - n[:, None] + 1)).long().unbind(1)
+        top, left = corner.unbind(1)
         transposed = (flip[:, 2] == 1)[:, None, None]
         y = top[:, None, None] + torch.where(transposed, v[:, None, :], u[:, :, None])
         x = left[:, None, None] + torch.where(transposed, u[:, :, None], v[:, None, :])
-        index = self.first[which][:, None, None] + y * size[:, 1, None, None] + x
+        index = self.first[which][:, None, None] + y * self.width[which][:, None, None] + x
         return self.pixels[index].float()
 
 

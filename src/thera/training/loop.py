@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from thera.errors import ModelError, TheraError
 from thera.networks import Thera
 from thera.training import checkpoint
-from thera.training.config import Config
+from thera.training.config import Config, Objective
 from thera.training.data import Sampler
 from thera.training.muon import Muon, matrices
 from thera.training.objective import objective
@@ -56,7 +56,7 @@ class Run:
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         if config.data.batch % self.world:
             raise TheraError(f"a batch of {config.data.batch} does not divide among {self.world} processes")
-        self.model: nn.Module = Objective(self.network, config.objective.tv)
+        self.model: nn.Module = Distance(self.network, config.objective)
         if self.world > 1:
             self.model = nn.parallel.DistributedDataParallel(self.model)
 
@@ -181,15 +181,15 @@ class Run:
         self.reported = self.done
 
 
-class Objective(nn.Module):
+class Distance(nn.Module):
     """The objective as a module, so that gradients can be shared between processes."""
 
-    def __init__(self, network: Thera, tv: float) -> None:
+    def __init__(self, network: Thera, config: Objective) -> None:
         super().__init__()
-        self.network, self.tv = network, tv
+        self.network, self.config = network, config
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
-        return objective(self.network, batch, self.tv)
+        return objective(self.network, batch, self.config)
 
 
 def prepare(network: Thera, precision: str) -> None:

@@ -1,4 +1,4 @@
-"""The paper's objective: L1 between field and image, and total variation of the field at t = 0."""
+"""The objective: the distance between field and image, and total variation of the field at t = 0."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from torch import Tensor
 from thera.networks import Thera
 from thera.networks.heat import heat_field, relu_field
 from thera.networks.spec import STD
+from thera.training.config import Objective
 from thera.training.data import Batch
+
+EPSILON = 1e-6  # keeps the root differentiable where a patch is flat; an eighth of a grey level
 
 
 def field_parameters(network: Thera, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -48,9 +51,11 @@ def field_values(network: Thera, features: Tensor, x: Tensor, t: Tensor) -> tupl
     return heat_field(amplitude, phase, components, network.kappa, x, t.view(-1, 1, 1, 1))
 
 
-def objective(network: Thera, batch: Batch, tv: float) -> tuple[Tensor, Tensor]:
-    """The loss to minimise, and its L1 part in image units."""
+def objective(network: Thera, batch: Batch, config: Objective) -> tuple[Tensor, Tensor]:
+    """The loss to minimise, and the L1 distance in image units."""
     value, slope = field_values(network, network.features(batch.source), batch.x, batch.t)
     pixel = batch.source.permute(0, 2, 3, 1).unsqueeze(3)
-    l1 = (value - (batch.target - pixel) / STD).abs().mean()
-    return (l1 + tv * slope.abs().mean() if tv else l1), l1.detach() * STD
+    error = value - (batch.target - pixel) / STD
+    l1 = error.abs().mean()
+    loss = l1 if config.loss == "l1" else (error.square().flatten(1).mean(1) + EPSILON).sqrt().mean()
+    return (loss + config.tv * slope.abs().mean() if config.tv else loss), l1.detach() * STD
