@@ -1,4 +1,4 @@
-"""Training throughput in patches of 48×48 a second, data included, and where the time goes.
+"""Training throughput in patches a second, data included, and where the time goes.
 
     python benchmarks/train.py [--variants air plus pro] [--profile]
 
@@ -19,11 +19,13 @@ from thera.training.data import Sampler
 from thera.training.loop import Run
 
 
-def measure(variant: str, batch: int, targets: int, seconds: float, device: str, profile: bool) -> float:
+def measure(
+    variant: str, batch: int, patch: int, targets: int, seconds: float, device: str, profile: bool
+) -> float:
     config = Config.parse(
         {
             "network": {"variant": variant},
-            "data": {"batch": batch, "targets": targets},
+            "data": {"batch": batch, "patch": patch, "targets": targets},
             "optimiser": {"steps": 10**6},
         }
     )
@@ -58,15 +60,15 @@ def main() -> None:
     )
     parser.add_argument("--variants", nargs="+", default=["air", "plus", "pro"])
     parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--patch", type=int, default=48)
     parser.add_argument("--targets", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--profile", action="store_true")
     a = parser.parse_args()
-    rates = {v: measure(v, a.batch, a.targets, a.seconds, a.device, a.profile) for v in a.variants}
-    print(
-        f"\n| model | patches/s (batch {a.batch}, {a.targets} target(s) a pixel, {a.device}) |\n| --- | --- |"
-    )
+    rates = {v: measure(v, a.batch, a.patch, a.targets, a.seconds, a.device, a.profile) for v in a.variants}
+    what = f"{a.batch} patches of {a.patch}×{a.patch}, {a.targets} target(s) a pixel, {a.device}"
+    print(f"\n| model | patches/s ({what}) |\n| --- | --- |")
     for variant, rate in rates.items():
         print(f"| edsr-{variant} | {rate:,.0f} |")
 
