@@ -36,6 +36,7 @@ from thera.imaging.picture import Range
 from thera.imaging.sizing import human_bytes
 
 SCALE = 2.0
+PARTS_OF_SIDE = 4  # chunks along each side of a worker's raster: with few, one too many for a worker shows
 
 
 def raster(rows: int, cols: int) -> np.ndarray:
@@ -65,9 +66,9 @@ def spread(values: Sequence[float]) -> str:
 ALONE = """
 import sys, time
 import dask
-from large import raster, scaled
+from large import PARTS_OF_SIDE, raster, scaled
 side, model = int(sys.argv[1]), sys.argv[2]
-lazy = scaled(raster(side, side), side // 2, model)
+lazy = scaled(raster(side, side), side // PARTS_OF_SIDE, model)
 with dask.config.set(scheduler="synchronous"):
     for line in sys.stdin:
         began = time.process_time()
@@ -103,7 +104,7 @@ class Workers:
         )
         self.client = Client(self.cluster)
         images = [raster(side, side), raster(side, side)[::-1]][:count]
-        self.lazy = [scaled(image, side // 2, model) for image in images]
+        self.lazy = [scaled(image, side // PARTS_OF_SIDE, model) for image in images]
         name = tasks.ModelName.of(model, "auto", "auto", "f32")
         self.client.run(lambda: tasks.loaded(name) and None)
 
@@ -119,7 +120,7 @@ class Workers:
 
 
 def workers(model: str, quick: bool) -> None:
-    side, repetitions = (512, 5) if quick else (1024, 5)
+    side, repetitions = (640, 3) if quick else (1024, 4)
     alone, single, pair = Alone(side, model), Workers(1, side, model), Workers(2, side, model)
     ways: dict[str, tuple[int, Callable[[], float]]] = {
         "1 worker": (1, single.compute),
@@ -139,7 +140,7 @@ def workers(model: str, quick: bool) -> None:
     pair.close()
     for process in alone.processes:
         process.communicate(timeout=60)
-    print(f"\nseconds for a megapixel of input on each core, at ×{SCALE:g} in chunks of {side // 2}, {model}")
+    print(f"\nseconds for a megapixel of input on each core, at ×{SCALE:g} in chunks of {side // PARTS_OF_SIDE}, {model}")
     print(f"{'':>12} {'elapsed':>24} {'of a core':>24}")
     for name in ways:
         print(f"{name:>12} {spread(wall[name]):>24} {spread(busy[name]):>24}")
