@@ -19,11 +19,11 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor, nn
 
 from thera.errors import InvalidInput
+from thera.evaluation.images import SUFFIXES
 from thera.evaluation.resize import cubic
 from thera.training.config import Data
 
 BLOCK = 32  # pixels; where detail decides, places are drawn by blocks of this size
-SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".avif", ".tif", ".tiff", ".bmp"}
 
 
 def read_images(
