@@ -140,7 +140,8 @@ def workers(model: str, quick: bool) -> None:
     pair.close()
     for process in alone.processes:
         process.communicate(timeout=60)
-    print(f"\nseconds for a megapixel of input on each core, at ×{SCALE:g} in chunks of {side // PARTS_OF_SIDE}, {model}")
+    cut = f"at ×{SCALE:g} in chunks of {side // PARTS_OF_SIDE}, {model}"
+    print(f"\nseconds for a megapixel of input on each core, {cut}")
     print(f"{'':>12} {'elapsed':>24} {'of a core':>24}")
     for name in ways:
         print(f"{name:>12} {spread(wall[name]):>24} {spread(busy[name]):>24}")

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from thera.errors import InvalidInput
 from thera.evaluation.images import SUFFIXES
 from thera.evaluation.resize import cubic
+from thera.networks.fusing import TRITON
 from thera.training.config import Data
 
 BLOCK = 32  # pixels; where detail decides, places are drawn by blocks of this size
@@ -87,6 +89,15 @@ class Batch:
     t: Tensor  # N, 1 / scale²
 
 
+class Crops(NamedTuple):
+    """N squares of pixels: (i, j) of a crop is number first + i·down + j·across of the buffer."""
+
+    first: Tensor
+    down: Tensor
+    across: Tensor
+    size: Tensor
+
+
 class Sampler:
     """Draws batches from images that live in one buffer on the device.
 
@@ -107,11 +118,7 @@ class Sampler:
             self._weigh_blocks()
         else:  # an image is drawn by its area, a place in it anywhere
             self.share = (areas.cumsum(0) / areas.sum()).float().to(device)
-        low, high = config.scales
-        self.crops = (
-            round(config.patch * low),
-            round(config.patch * high),
-        )  # smallest and largest, in pixels
+        self.smallest, self.largest = (round(config.patch * scale) for scale in config.scales)  # crops
 
     def _weigh_blocks(self) -> None:
         """Cut all images into blocks, to be drawn by their mean slopes: in plain sky nothing is learnt."""
@@ -138,39 +145,48 @@ class Sampler:
 
     def build(self, u: dict[str, Tensor]) -> Batch:
         P = self.config.patch
-        low, high = self.crops
-        drawn = torch.searchsorted(self.share, u["image"]).clamp_(max=len(self.share) - 1)
+        crops = self._crops(u)
+        scale = crops.size / P
+        if self.device.type == "cuda" and TRITON:
+            from thera.training import kernels
+
+            drawn = kernels.draw(self.pixels, *crops, u["target"].contiguous(), self.largest)
+            return Batch(*drawn, scale**-2)
+        crop = self._pixels(crops)
+        weights = bicubic_weights(crops.size, P, self.largest)  # N×P×largest
+        rows = torch.bmm(weights, crop.flatten(2)).unflatten(2, (-1, 3))
+        source = torch.einsum("npj,nijc->ncip", weights, rows).clamp_(0, 255).round_() / 255
+        at, x = stratified(u["target"], scale)
+        flat = (at[..., 0] * self.largest + at[..., 1]).flatten(1)
+        target = crop.flatten(1, 2).gather(1, flat[..., None].expand(-1, -1, 3))
+        return Batch(source, target.view(*at.shape[:-1], 3) / 255, x, scale**-2)
+
+    def _crops(self, u: dict[str, Tensor]) -> Crops:
+        """Where the crops lie: size by scale, place anywhere or by detail, flipped and turned."""
+        low, high = self.smallest, self.largest
         ratio = u["size"] if self.config.spread == "uniform" else log_spread(u["size"], low, high + 1)
-        n = low + (ratio * (high - low + 1)).long().clamp_(max=high - low)  # crop size; the scale is n / P
+        n = low + (ratio * (high - low + 1)).long().clamp_(max=high - low)  # the scale is n / P
+        drawn = torch.searchsorted(self.share, u["image"]).clamp_(max=len(self.share) - 1)
         which = self.owner[drawn] if self.config.detail else drawn
-        room = torch.stack([self.height[which], self.width[which]], 1) - n[:, None]
+        width = self.width[which]
+        room = torch.stack([self.height[which], width], 1) - n[:, None]
         corner = (u["corner"] * (room + 1)).long()
         if self.config.detail:  # the crop's centre lies in the block
             corner = (self.block[drawn] + u["corner"] * BLOCK - n[:, None] / 2).long()
             corner = torch.minimum(corner.clamp_(min=0), room)
-        crop = self._crop(which, n, corner, u["turn"])
-        weights = bicubic_weights(n, P, high)  # N×P×high
-        rows = torch.bmm(weights, crop.reshape(len(n), high, high * 3)).view(-1, P, high, 3)
-        source = torch.einsum("npj,nijc->ncip", weights, rows).clamp_(0, 255).round_() / 255
+        flipped, transposed = u["turn"][:, :2] < 0.5, u["turn"][:, 2] < 0.5
+        steps = torch.stack([width, torch.ones_like(width)], 1)  # down and across the image
+        steps = torch.where(transposed[:, None], steps.flip(1), steps)
+        first = self.first[which] + corner[:, 0] * width + corner[:, 1]
+        first = first + (flipped * steps).sum(1) * (n - 1)
+        down, across = torch.where(flipped, -steps, steps).unbind(1)
+        return Crops(first, down, across, n)
 
-        scale = n / P
-        at, x = stratified(u["target"], scale)
-        flat = at[..., 0] * high + at[..., 1]
-        target = crop.reshape(len(n), -1, 3).gather(1, flat.view(len(n), -1, 1).expand(-1, -1, 3))
-        return Batch(source, target.view(*flat.shape, 3) / 255, x, scale**-2)
-
-    def _crop(self, which: Tensor, n: Tensor, corner: Tensor, turn: Tensor) -> Tensor:
-        """N×high×high×3 float: each sample's crop in its first n rows and columns, flipped and turned."""
-        i = torch.arange(self.crops[1], device=self.device)
-        i = torch.minimum(i, n[:, None] - 1)
-        flip = (turn < 0.5).long()
-        u, v = (torch.where(flip[:, k, None] == 1, n[:, None] - 1 - i, i) for k in (0, 1))
-        top, left = corner.unbind(1)
-        transposed = (flip[:, 2] == 1)[:, None, None]
-        y = top[:, None, None] + torch.where(transposed, v[:, None, :], u[:, :, None])
-        x = left[:, None, None] + torch.where(transposed, u[:, :, None], v[:, None, :])
-        index = self.first[which][:, None, None] + y * self.width[which][:, None, None] + x
-        return self.pixels[index].float()
+    def _pixels(self, crops: Crops) -> Tensor:
+        """N×largest×largest×3 float: each crop in its first rows and columns, then its last ones again."""
+        i = torch.minimum(torch.arange(self.largest, device=self.device), crops.size[:, None] - 1)
+        rows, columns = i * crops.down[:, None], i * crops.across[:, None]
+        return self.pixels[crops.first[:, None, None] + rows[:, :, None] + columns[:, None, :]].float()
 
 
 def log_spread(u: Tensor, low: float, high: float) -> Tensor:
