@@ -22,7 +22,7 @@ WIDTH, HEADS, HEAD = 180, 6, 30
 ALIGNED_WIDTH, ALIGNED_HEAD, ALIGNED_HIDDEN = 192, 32, 384
 GROUPS = (7, 6)  # Swin layers in each residual group
 SHIFT = WINDOW // 2
-DROP_PATH = 0.1  # stochastic depth of the last layer; the first has none
+DROP_PATH = 0.1  # stochastic depth of the last layer, unless told otherwise; the first has none
 
 
 def fused_operand(x: Tensor) -> torch.dtype | None:
@@ -211,6 +211,7 @@ class SwinIR(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.aligned = False
+        self.drop_path = DROP_PATH
         self.conv_in = Convolution(64, WIDTH)
         self.norm_in = LayerNorm(WIDTH)
         self.groups = nn.ModuleList(Group(layers) for layers in GROUPS)
@@ -243,9 +244,9 @@ class SwinIR(nn.Module):
     def _stochastic_depth(self, x: Tensor) -> list[Tensor | None]:
         """In training, whole branches are left out for some of the samples: the deeper, the more often."""
         layers = sum(GROUPS)
-        if not self.training:
+        if not (self.training and self.drop_path):
             return [None] * layers
-        kept = 1 - torch.linspace(0, DROP_PATH, layers, device=x.device).view(-1, 1, 1, 1, 1, 1)
+        kept = 1 - torch.linspace(0, self.drop_path, layers, device=x.device).view(-1, 1, 1, 1, 1, 1)
         drawn = torch.rand(layers, 2, x.shape[0], 1, 1, 1, device=x.device) < kept
         return list(drawn / kept)
 

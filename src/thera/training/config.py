@@ -34,6 +34,16 @@ class Objective:
 
 
 @dataclass(frozen=True)
+class Teacher:
+    """A better model, whose fields take the place of the images as targets: see `lessons.py`."""
+
+    model: str = ""  # a shipped model or a file; none: the images are the targets
+    share: float = 1.0  # of the teacher in a target, the rest is the image's
+    kept: int = 1000  # batches to draw from
+    reuse: int = 4  # steps for each batch that the teacher looks at
+
+
+@dataclass(frozen=True)
 class Optimiser:
     """Cosine decay to zero after a short warm-up."""
 
@@ -47,6 +57,7 @@ class Optimiser:
     kappa_rate: float = 0.1  # of the rate; 0: κ stays fixed
     ema: float = 0.999
     precision: str = "bf16"  # of the networks on a GPU; the field is always float32
+    drop_path: float = 0.1  # how often Pro's last branches are left out of a step, its first never; 0: none
 
 
 @dataclass(frozen=True)
@@ -62,6 +73,7 @@ class Config:
     seed: int = 0
     data: Data = field(default_factory=Data)
     objective: Objective = field(default_factory=Objective)
+    teacher: Teacher = field(default_factory=Teacher)
     optimiser: Optimiser = field(default_factory=Optimiser)
 
     def __post_init__(self) -> None:
@@ -76,6 +88,11 @@ class Config:
         )
         _check(self.data.detail >= 0, "data.detail", self.data.detail, "0 or more")
         _check(self.objective.loss in ("l1", "rms"), "objective.loss", self.objective.loss, "'l1' or 'rms'")
+        _check(0 <= self.teacher.share <= 1, "teacher.share", self.teacher.share, "in [0, 1]")
+        _check(self.teacher.kept >= 1, "teacher.kept", self.teacher.kept, "at least 1")
+        _check(self.teacher.reuse >= 1, "teacher.reuse", self.teacher.reuse, "at least 1")
+        drop = self.optimiser.drop_path
+        _check(0 <= drop < 1, "optimiser.drop_path", drop, "in [0, 1)")
         method = self.optimiser.method
         _check(method in ("adam", "muon"), "optimiser.method", method, "'adam' or 'muon'")
         _check(self.optimiser.steps >= 0, "optimiser.steps", self.optimiser.steps, "0 or more")
@@ -92,7 +109,13 @@ class Config:
     @classmethod
     def parse(cls, values: dict[str, Any]) -> Config:
         """From nested dictionaries; a key that no run has is an error, not a silent default."""
-        sections = {"network": Spec, "data": Data, "objective": Objective, "optimiser": Optimiser}
+        sections = {
+            "network": Spec,
+            "data": Data,
+            "objective": Objective,
+            "teacher": Teacher,
+            "optimiser": Optimiser,
+        }
         parsed: dict[str, Any] = {}
         for key, value in values.items():
             if key in sections:

@@ -174,19 +174,24 @@ class Sampler:
         if self.config.detail:  # the crop's centre lies in the block
             corner = (self.block[drawn] + u["corner"] * BLOCK - n[:, None] / 2).long()
             corner = torch.minimum(corner.clamp_(min=0), room)
-        flipped, transposed = u["turn"][:, :2] < 0.5, u["turn"][:, 2] < 0.5
-        steps = torch.stack([width, torch.ones_like(width)], 1)  # down and across the image
-        steps = torch.where(transposed[:, None], steps.flip(1), steps)
-        first = self.first[which] + corner[:, 0] * width + corner[:, 1]
-        first = first + (flipped * steps).sum(1) * (n - 1)
-        down, across = torch.where(flipped, -steps, steps).unbind(1)
-        return Crops(first, down, across, n)
+        first, down, across = turned(u["turn"], width, n)
+        return Crops(first + self.first[which] + corner[:, 0] * width + corner[:, 1], down, across, n)
 
     def _pixels(self, crops: Crops) -> Tensor:
         """N×largest×largest×3 float: each crop in its first rows and columns, then its last ones again."""
         i = torch.minimum(torch.arange(self.largest, device=self.device), crops.size[:, None] - 1)
         rows, columns = i * crops.down[:, None], i * crops.across[:, None]
         return self.pixels[crops.first[:, None, None] + rows[:, :, None] + columns[:, None, :]].float()
+
+
+def turned(turn: Tensor, width: Tensor, n: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Squares of n×n pixels of images so wide, in one of their eight positions: where the first pixel lies
+    from the upper left one, and the steps down and across. turn: N×3, flips and a transposition below ½."""
+    flipped, transposed = turn[:, :2] < 0.5, turn[:, 2] < 0.5
+    steps = torch.stack([width, torch.ones_like(width)], 1)
+    steps = torch.where(transposed[:, None], steps.flip(1), steps)
+    down, across = torch.where(flipped, -steps, steps).unbind(1)
+    return (flipped * steps).sum(1) * (n - 1), down, across
 
 
 def log_spread(u: Tensor, low: float, high: float) -> Tensor:

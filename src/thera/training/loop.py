@@ -16,10 +16,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from thera.errors import ModelError, TheraError
+from thera.models.loading import load_network
 from thera.networks import Thera
+from thera.networks.swinir import SwinIR
 from thera.training import checkpoint
+from thera.training.captured import Captured
 from thera.training.config import Config, Objective
-from thera.training.data import Sampler
+from thera.training.data import Batch, Sampler
+from thera.training.lessons import Lessons
 from thera.training.muon import Muon, matrices
 from thera.training.objective import objective
 
@@ -43,6 +47,8 @@ class Run:
         self.network = network.to(self.device)
         if self.device.type == "cuda":
             prepare(self.network, config.optimiser.precision)
+        if isinstance(network.hypernetwork, SwinIR):
+            network.hypernetwork.drop_path = config.optimiser.drop_path
         self.average = copy.deepcopy(network).eval().requires_grad_(False)
         self.done = 0
         self.loss = torch.zeros((), device=self.device)  # sum of the L1 since the last report
@@ -50,12 +56,13 @@ class Run:
         self.optimisers = self._optimisers()
         self.reported = 0
         self.seconds = 0.0  # spent training, interruptions left out
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.plain = 0  # steps before the graph
         self.world = dist.get_world_size() if dist.is_initialized() else 1
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         if config.data.batch % self.world:
             raise TheraError(f"a batch of {config.data.batch} does not divide among {self.world} processes")
+        self.descend = Captured(self._step, self.device, self.world == 1)
+        self.short = config.optimiser.precision == "bf16" and self.device.type == "cuda"
+        self.lessons = self._lessons() if config.teacher.model else None
         self.model: nn.Module = Distance(self.network, config.objective)
         if self.world > 1:
             self.model = nn.parallel.DistributedDataParallel(self.model)
@@ -77,6 +84,17 @@ class Run:
         adam = torch.optim.Adam(groups, betas=o.betas, fused=True, capturable=cuda)
         return {"optimiser": adam} | ({"muon": Muon(chosen, self.rates[0])} if chosen else {})
 
+    def _lessons(self) -> Lessons:
+        if self.world > 1:
+            raise TheraError(
+                f"a teacher takes one process, not {self.world}: leave out [teacher] or torchrun"
+            )
+        teacher, _ = load_network(self.config.teacher.model)
+        teacher.to(self.device)
+        if self.device.type == "cuda":
+            prepare(teacher, self.config.optimiser.precision)
+        return Lessons(self.sampler, teacher, self.config.teacher, self.config.data.batch, self.short)
+
     def schedule(self, step: int) -> float:
         """Linear warm-up, then cosine decay to zero at `total`."""
         o = self.config.optimiser
@@ -90,33 +108,25 @@ class Run:
             tensor.fill_(rate * factor)
         # Early on the average is shorter than a run's: of a random start nothing should be left in it.
         self.newest.fill_(1 - min(self.config.optimiser.ema, (1 + self.done) / (10 + self.done)))
-        if self.device.type != "cuda" or self.world > 1:
-            self._step()
-        elif self.graph is None and self.plain >= 3:  # after a few plain steps that allocate and compile
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
-                self._step()
-            self.graph.replay()
-        elif self.graph is None:
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                self._step()
-            torch.cuda.current_stream().wait_stream(side)
-            self.plain += 1
-        else:
-            self.graph.replay()
+        if self.lessons is not None:
+            self.lessons.refresh(self.done)
+        self.descend()
         self.done += 1
+
+    @torch.no_grad()
+    def _batch(self) -> Batch:
+        if self.lessons is not None:
+            return self.lessons.draw()
+        numbers = self.sampler.draw(self.config.data.batch)
+        share = self.config.data.batch // self.world
+        return self.sampler.build(
+            {k: u[self.rank * share : (self.rank + 1) * share] for k, u in numbers.items()}
+        )
 
     def _step(self) -> None:
         o = self.config.optimiser
-        numbers = self.sampler.draw(self.config.data.batch)
-        share = self.config.data.batch // self.world
-        numbers = {k: u[self.rank * share : (self.rank + 1) * share] for k, u in numbers.items()}
-        with torch.no_grad():
-            batch = self.sampler.build(numbers)
-        short = o.precision == "bf16" and self.device.type == "cuda"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=short):
+        batch = self._batch()
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.short):
             loss, l1 = self.model(batch)
         loss.backward()
         if o.clip:
