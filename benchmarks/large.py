@@ -120,7 +120,7 @@ class Workers:
 
 
 def workers(model: str, quick: bool) -> None:
-    side, repetitions = (640, 3) if quick else (1024, 4)
+    side, repetitions = (640, 3) if quick else (1024, 3)
     alone, single, pair = Alone(side, model), Workers(1, side, model), Workers(2, side, model)
     ways: dict[str, tuple[int, Callable[[], float]]] = {
         "1 worker": (1, single.compute),
