@@ -98,12 +98,15 @@ def pareto_figure(
     drawn = figure(5.2, 3.6)
     axes = drawn.subplots()
     parameters = quoted_parameters()
-    for label, value in quoted.items():
-        method = label.partition(" (")[0]
-        if method in parameters:
-            colour, marker = (RED, "^") if method.startswith("Thera") else (GREY, "o")
-            axes.plot(parameters[method], value, color=colour, marker=marker, mfc="none", ls="", ms=6)
-            axes.annotate(method, (parameters[method], value), (4, 3), fontsize=6, textcoords="offset points")
+    named = {label.partition(" (")[0]: value for label, value in quoted.items()}
+    places = {method: (parameters[method], value) for method, value in named.items() if method in parameters}
+    for method, (x, value) in places.items():
+        colour, marker = (RED, "^") if method.startswith("Thera") else (GREY, "o")
+        axes.plot(x, value, color=colour, marker=marker, mfc="none", ls="", ms=6)
+        # A name stands to the right of its point, or to the left where another point is in the way.
+        crowded = any(1 <= a / x < 2 and abs(b - value) < 0.02 for m, (a, b) in places.items() if m != method)
+        at, side = ((-4, 3), "right") if crowded else ((4, 3), "left")
+        axes.annotate(method, (x, value), at, fontsize=6, textcoords="offset points", ha=side)
     for label, value in points.items():
         x = added[label.rstrip("+")]
         axes.plot(x, value, marker="^", ms=8, color=RED, ls="")
