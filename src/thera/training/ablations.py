@@ -22,10 +22,10 @@ from thera.evaluation.images import image_sets
 from thera.evaluation.methods import load_methods
 from thera.evaluation.runner import run as evaluate
 from thera.models.weights import save_safetensors
-from thera.networks import Thera
 from thera.training import loop
 from thera.training.config import Config
 from thera.training.data import Sampler, read_images
+from thera.training.run import prepare, steps_per_second
 
 #: The paper's names of what each configuration leaves out.
 NAMES = {
@@ -39,25 +39,12 @@ NAMES = {
     "predicted": "Predicted comps.",
 }
 NO_ENSEMBLE = "No GSE"  # of the whole model, by evaluation alone
-WARM, TIMED = 5, 50  # steps that compile, and steps that measure how many fit
+TIMED = 50  # steps that measure how many fit
 
 
-def affordable(config: Config, images: list[np.ndarray], seconds: float, device: str) -> int:
-    """Steps that fit into so many seconds, once everything is compiled."""
-    run = begin(config, images, 10**9, device)
-    for _ in range(WARM):
-        run.step()
-    run.report()
-    began = time.perf_counter()
-    for _ in range(TIMED):
-        run.step()
-    run.report()  # waits for the device
-    return max(1, int(seconds * TIMED / (time.perf_counter() - began)))
-
-
-def begin(config: Config, images: list[np.ndarray], steps: int, device: str) -> loop.Run:
+def begin(config: Config, sampler: Sampler, steps: int) -> loop.Run:
     torch.manual_seed(config.seed)
-    return loop.Run(config, Sampler(images, config.data, device), Thera(config.network), steps)
+    return loop.Run(config, sampler, prepare(config)[0], steps)
 
 
 def train(
@@ -65,10 +52,11 @@ def train(
 ) -> int:
     """Train one configuration into `folder`/NAME.safetensors. Returns how many patches it saw."""
     config = Config.read(path, changes)
-    steps = affordable(config, images, seconds, device)
+    sampler = Sampler(images, config.data, device)
+    steps = max(1, int(seconds * steps_per_second(begin(config, sampler, 10**9), TIMED)))
     warmup = min(config.optimiser.warmup, steps // 10)
     config = replace(config, optimiser=replace(config.optimiser, steps=steps, warmup=warmup))
-    run = begin(config, images, steps, device)
+    run = begin(config, sampler, steps)
     began = time.perf_counter()
     loop.train(run, folder / path.stem)
     patches = steps * config.data.batch

@@ -97,6 +97,12 @@ class Crops(NamedTuple):
     across: Tensor
     size: Tensor
 
+    def numbers(self, length: int) -> Tensor:
+        """N×length×length: those of each crop's first rows and columns, then of its last ones again."""
+        i = torch.minimum(torch.arange(length, device=self.size.device), self.size[:, None] - 1)
+        rows, columns = i * self.down[:, None], i * self.across[:, None]
+        return self.first[:, None, None] + rows[:, :, None] + columns[:, None, :]
+
 
 class Sampler:
     """Draws batches from images that live in one buffer on the device.
@@ -152,7 +158,7 @@ class Sampler:
 
             drawn = kernels.draw(self.pixels, *crops, u["target"].contiguous(), self.largest)
             return Batch(*drawn, scale**-2)
-        crop = self._pixels(crops)
+        crop = self.pixels[crops.numbers(self.largest)].float()  # N×largest×largest×3
         weights = bicubic_weights(crops.size, P, self.largest)  # N×P×largest
         rows = torch.bmm(weights, crop.flatten(2)).unflatten(2, (-1, 3))
         source = torch.einsum("npj,nijc->ncip", weights, rows).clamp_(0, 255).round_() / 255
@@ -177,17 +183,17 @@ class Sampler:
         first, down, across = turned(u["turn"], width, n)
         return Crops(first + self.first[which] + corner[:, 0] * width + corner[:, 1], down, across, n)
 
-    def _pixels(self, crops: Crops) -> Tensor:
-        """N×largest×largest×3 float: each crop in its first rows and columns, then its last ones again."""
-        i = torch.minimum(torch.arange(self.largest, device=self.device), crops.size[:, None] - 1)
-        rows, columns = i * crops.down[:, None], i * crops.across[:, None]
-        return self.pixels[crops.first[:, None, None] + rows[:, :, None] + columns[:, None, :]].float()
+
+def position(turn: Tensor) -> tuple[Tensor, Tensor]:
+    """Which of its eight positions a square takes by three numbers in [0, 1): N×3 → whether it is flipped
+    down and across (N×2), and transposed (N)."""
+    return turn[:, :2] < 0.5, turn[:, 2] < 0.5
 
 
 def turned(turn: Tensor, width: Tensor, n: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Squares of n×n pixels of images so wide, in one of their eight positions: where the first pixel lies
-    from the upper left one, and the steps down and across. turn: N×3, flips and a transposition below ½."""
-    flipped, transposed = turn[:, :2] < 0.5, turn[:, 2] < 0.5
+    from the upper left one, and the steps down and across."""
+    flipped, transposed = position(turn)
     steps = torch.stack([width, torch.ones_like(width)], 1)
     steps = torch.where(transposed[:, None], steps.flip(1), steps)
     down, across = torch.where(flipped, -steps, steps).unbind(1)

@@ -14,7 +14,7 @@ from thera.networks import Thera
 from thera.networks.spec import STD
 from thera.training.captured import Captured
 from thera.training.config import Teacher
-from thera.training.data import Batch, Sampler, turned
+from thera.training.data import Batch, Crops, Sampler, position, turned
 from thera.training.objective import field_values
 
 
@@ -65,13 +65,12 @@ class Lessons:
         count = self.config.kept * self.batch
         which = (torch.rand(self.batch, device=device) * count).long().clamp_(max=count - 1)
         turn = torch.rand(self.batch, 3, device=device)
-        first, down, across = turned(turn, torch.full_like(which, P), torch.full_like(which, P))
-        i = torch.arange(P, device=device)
-        cell = (which * (P * P) + first)[:, None, None]
-        cell = cell + i[:, None] * down[:, None, None] + i * across[:, None, None]
+        side = torch.full_like(which, P)
+        first, down, across = turned(turn, side, side)
+        cell = Crops(which * (P * P) + first, down, across, side).numbers(P)
         flat = [kept.flatten(0, 3)[cell] for kept in (self.source, self.target, self.x)]
         source, target, x = flat[0].float() / 255, flat[1].float(), flat[2]
-        flipped, transposed = turn[:, :2] < 0.5, turn[:, 2] < 0.5
+        flipped, transposed = position(turn)
         x = torch.where(transposed.view(-1, 1, 1, 1, 1), x.flip(-1), x)
         x = torch.where(flipped.view(-1, 1, 1, 1, 2), -x, x)
         return Batch(source.permute(0, 3, 1, 2), target, x, self.t.flatten()[which])

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from thera.errors import ModelError, TheraError
 from thera.models.loading import load_network
 from thera.networks import Thera
-from thera.networks.swinir import SwinIR
 from thera.training import checkpoint
 from thera.training.captured import Captured
 from thera.training.config import Config, Objective
@@ -47,7 +46,7 @@ class Run:
         self.network = network.to(self.device)
         if self.device.type == "cuda":
             prepare(self.network, config.optimiser.precision)
-        if isinstance(network.hypernetwork, SwinIR):
+        if network.spec.variant == "pro":
             network.hypernetwork.drop_path = config.optimiser.drop_path
         self.average = copy.deepcopy(network).eval().requires_grad_(False)
         self.done = 0

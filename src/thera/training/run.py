@@ -22,6 +22,7 @@ from thera.training.config import Config
 from thera.training.data import Sampler, read_images
 from thera.training.validation import Validation
 
+COMPILING = 5  # first steps, which compile
 RATE_STEPS = 200  # steps that a time budget is measured on
 RESERVE = 0.97  # of the budget goes to steps; the rest to checkpoints and validation
 
@@ -99,17 +100,22 @@ def prepare(config: Config) -> tuple[Thera, list[dict[str, Any]]]:
     return network, earlier
 
 
+def steps_per_second(run: loop.Run, steps: int) -> float:
+    """How fast a run is once everything is compiled, measured on its own next steps."""
+    for _ in range(COMPILING):
+        run.step()
+    run.report()  # waits for the device
+    began = time.monotonic()
+    for _ in range(steps):
+        run.step()
+    run.report()
+    return steps / (time.monotonic() - began)
+
+
 def _affordable(run: loop.Run, minutes: float, began: float) -> int:
     """Steps that fit: a few to compile, some more to measure the rate, which the schedule then counts in."""
     run.total = 10**9
-    for _ in range(5):
-        run.step()
-    run.report()
-    measured = time.monotonic()
-    for _ in range(RATE_STEPS):
-        run.step()
-    run.report()
-    rate = RATE_STEPS / (time.monotonic() - measured)
+    rate = steps_per_second(run, RATE_STEPS)
     left = began + 60 * minutes - time.monotonic()
     if left <= 0:
         raise InvalidInput(f"{minutes:g} minutes are over before training began: give more")
