@@ -39,24 +39,27 @@ def read_images(
     An image that cannot be read or is smaller than `smallest` is skipped, and `skip` is told which and why.
     """
 
-    def decode(item: tuple[str, Callable[[], bytes]]) -> list[np.ndarray]:
+    def decode(item: tuple[str, Callable[[], bytes]]) -> list[np.ndarray] | str:
         name, read = item
         try:
             image = Image.open(io.BytesIO(read())).convert("RGB")
         except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as e:
-            skip(f"skipped {name}: not a readable image ({e})")
-            return []
+            return f"skipped {name}: not a readable image ({e})"
         copies = [image]
         for s in resized:
             size = (round(image.width * s), round(image.height * s))
             copies.append(image.resize(size, Image.Resampling.BICUBIC))
         kept = [np.array(c) for c in copies if min(c.size) >= smallest]
-        if not kept:
-            skip(f"skipped {name}: {image.width}×{image.height} is smaller than the largest crop, {smallest}")
-        return kept
+        small = f"skipped {name}: {image.width}×{image.height} is smaller than the largest crop, {smallest}"
+        return kept or small
 
+    images: list[np.ndarray] = []
     with ThreadPoolExecutor() as pool:
-        images = [image for copies in pool.map(decode, _entries(paths)) for image in copies]
+        for found in pool.map(decode, _entries(paths)):
+            if isinstance(found, str):
+                skip(found)
+            else:
+                images += found
     if not images:
         raise InvalidInput(
             f"no usable image in {', '.join(map(str, paths))}: name folders or tar files of images"
