@@ -185,7 +185,7 @@ def _finish(
 def _strips(N: int, W: int) -> tuple[int, int]:
     """Images and columns of a strip: as few pixels outside the images as can be."""
     pixels = CONVOLUTION.pixels
-    widths = [w for w in (16, 32, 64, 128) if w <= pixels]  # narrower ones need more memory than there is
+    widths = [w for w in (16, 32, 64) if w <= pixels]  # others need more shared memory than there is
     covered = {w: triton.cdiv(W, w) * w * triton.cdiv(N, pixels // w) * (pixels // w) for w in widths}
     columns = min(widths, key=lambda w: (covered[w], -w))
     return pixels // columns, columns

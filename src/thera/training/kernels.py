@@ -72,8 +72,14 @@ def _rows(
 
 @triton.jit
 def _level(value):
-    """A sum of pixels as an 8-bit one, in units of white."""
-    return ((tl.minimum(tl.maximum(value, 0.0), 255.0) + ROUND) - ROUND) / 255.0
+    """A sum of pixels as an 8-bit one."""
+    return (tl.minimum(tl.maximum(value, 0.0), 255.0) + ROUND) - ROUND
+
+
+@triton.jit
+def _white(value):
+    """A level in units of white, exactly as elsewhere: the plain division of a GPU is not."""
+    return tl.div_rn(value, 255.0)
 
 
 @triton.jit
@@ -99,9 +105,9 @@ def _columns(rows, size, source, HIGH: tl.constexpr, P: tl.constexpr, BW: tl.con
         taps -= 1
     total = tl.where(q < P, total, 1.0)
     to = source + ((k * P + p) * P + q) * 3
-    tl.store(to, _level(red / total), q < P)
-    tl.store(to + 1, _level(green / total), q < P)
-    tl.store(to + 2, _level(blue / total), q < P)
+    tl.store(to, _white(_level(red / total)), q < P)
+    tl.store(to + 1, _white(_level(green / total)), q < P)
+    tl.store(to + 2, _white(_level(blue / total)), q < P)
 
 
 @triton.jit
@@ -132,9 +138,8 @@ def _targets(
     tl.store(x + 2 * e, y, inside)
     tl.store(x + 2 * e + 1, z, inside)
     for c in tl.static_range(3):
-        tl.store(
-            target + 3 * e + c, tl.load(pixels + 3 * at + c, inside, other=0).to(tl.float32) / 255.0, inside
-        )
+        level = tl.load(pixels + 3 * at + c, inside, other=0).to(tl.float32)
+        tl.store(target + 3 * e + c, _white(level), inside)
 
 
 def draw(
