@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from thera.networks import Thera
 
-POINTS = 1 << 14  # evaluated at a time: 512 components take about 30 kB each
+POINTS = 1 << 11  # evaluated at a time: 512 components take about 30 kB each, and caches are small
+GPU_POINTS = 1 << 17
 
 
 def is_ablation(source: str | Path) -> bool:
@@ -86,14 +87,15 @@ class DirectModel:
         rows, columns = (Axis.whole(n, m) for n, m in zip(image.shape[:2], size, strict=True))
         t = image.new_tensor((image.shape[0] / size[0]) ** 2)
         cell2, offset2 = (torch.as_tensor(a, device=image.device) for a in (columns.cell, columns.offset))
-        bands = []
-        for start in range(0, size[0], max(1, POINTS // size[1])):
-            part = rows[start : start + max(1, POINTS // size[1])]
+        height = max(1, (GPU_POINTS if image.is_cuda else POINTS) // size[1])
+        out = image.new_empty(*size, 3)  # bands kept one by one would tear the memory between them to pieces
+        for start in range(0, size[0], height):
+            part = rows[start : start + height]
             cell1, offset1 = (torch.as_tensor(a, device=image.device) for a in (part.cell, part.offset))
             cells = features[cell1[:, None], cell2], image[cell1[:, None], cell2]
             grid = torch.meshgrid(offset1, offset2, indexing="ij")
-            bands.append(self._values(*cells, torch.stack(grid, -1).float(), t))
-        return torch.cat(bands)
+            out[start : start + height] = self._values(*cells, torch.stack(grid, -1).float(), t)
+        return out
 
     def _values(self, features: Tensor, pixels: Tensor, x: Tensor, t: Tensor) -> Tensor:
         """Φ(x, t) at h×w points, from the features and the colours of the cells they lie in."""
