@@ -27,10 +27,11 @@ class Data:
 
 @dataclass(frozen=True)
 class Objective:
-    """loss + tv · E|∇Φ(x, 0)|, both in the network's units (image / 0.5)."""
+    """loss + tv · E|∇Φ(x, 0)| + seam · E|jump of Φ(x, 0) between cells|, in units of image / 0.5."""
 
     loss: str = "l1"  # or "rms": each patch's root mean square, nearer to what PSNR averages
     tv: float = 1e-4
+    seam: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The objective: the distance between field and image, and total variation of the field at t = 0."""
+"""The objective: the distance between field and image, and the field's total variation and seams at t = 0."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from thera.training.config import Objective
 from thera.training.data import Batch
 
 EPSILON = 1e-6  # keeps the root differentiable where a patch is flat; an eighth of a grey level
+SEAMED = 8  # one patch in so many has its seams looked at
 
 
 def field_parameters(network: Thera, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -51,11 +52,34 @@ def field_values(network: Thera, features: Tensor, x: Tensor, t: Tensor) -> tupl
     return heat_field(amplitude, phase, components, network.kappa, x, t.view(-1, 1, 1, 1))
 
 
+def seams(network: Thera, features: Tensor, image: Tensor) -> Tensor:
+    """How far Φ(x, 0) jumps from a cell to the next: the mean over all borders, at one place on each.
+
+    features: N×C×H×W, image: N×3×H×W. The total variation of a field that is whole counts these jumps, too;
+    at scales far beyond those of training they are what shows.
+    """
+    N, _, H, W = image.shape
+    x = image.new_full((H, W, 4, 2), 0.5)  # on the bottom, top, right and left border
+    x[..., 1, 0] = x[..., 3, 1] = -0.5
+    x[..., :2, 1] = (torch.rand(W, device=x.device) - 0.5).view(1, W, 1)
+    x[..., 2:, 0] = (torch.rand(H, device=x.device) - 0.5).view(H, 1, 1)
+    value, _ = field_values(network, features, x.expand(N, -1, -1, -1, -1).contiguous(), x.new_zeros(N))
+    bottom, top, right, left = (value + image.permute(0, 2, 3, 1).unsqueeze(3) / STD).unbind(3)
+    jumps = bottom[:, :-1] - top[:, 1:], right[:, :, :-1] - left[:, :, 1:]
+    return torch.stack([jump.abs().mean() for jump in jumps]).mean()
+
+
 def objective(network: Thera, batch: Batch, config: Objective) -> tuple[Tensor, Tensor]:
     """The loss to minimise, and the L1 distance in image units."""
-    value, slope = field_values(network, network.features(batch.source), batch.x, batch.t)
+    features = network.features(batch.source)
+    value, slope = field_values(network, features, batch.x, batch.t)
     pixel = batch.source.permute(0, 2, 3, 1).unsqueeze(3)
     error = value - (batch.target - pixel) / STD
     l1 = error.abs().mean()
     loss = l1 if config.loss == "l1" else (error.square().flatten(1).mean(1) + EPSILON).sqrt().mean()
-    return (loss + config.tv * slope.abs().mean() if config.tv else loss), l1.detach() * STD
+    if config.tv:
+        loss = loss + config.tv * slope.abs().mean()
+    if config.seam:
+        some = -(-len(features) // SEAMED)
+        loss = loss + config.seam * seams(network, features[:some], batch.source[:some])
+    return loss, l1.detach() * STD
