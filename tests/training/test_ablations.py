@@ -2,11 +2,14 @@
 
 import json
 
+import pytest
 from PIL import Image
 
+from thera.errors import InvalidInput
 from thera.evaluation.ablation import ablation_markdown
 from thera.evaluation.paper import paper
 from thera.evaluation.runner import read_records
+from thera.models.weights import load_safetensors, save_safetensors
 from thera.training import ablations
 from thera.training import run as training_run
 
@@ -19,10 +22,11 @@ def test_every_ablation_of_the_paper_is_trained_and_measured_and_its_budget_stat
     out, small = tmp_path / "results", tmp_path / "small"
     small.mkdir()
     Image.open(photos / "0.png").crop((0, 0, 60, 48)).save(small / "0.png")
-    ablations.main(
+    command = (
         f"--data {photos} --seconds 0.01 --validate {small} --scales 6 --device cpu --runs {tmp_path}/runs "
         f"-o {out} --set data.batch=1 data.patch=8".split()
     )
+    ablations.main(command)
     records = read_records(out / "ablation.jsonl")
     names = [row["method"] for row in paper()["tables"]["ablation"]["rows"]]
     assert {r["method"].rstrip("+") for r in records} == set(names)
@@ -31,3 +35,23 @@ def test_every_ablation_of_the_paper_is_trained_and_measured_and_its_budget_stat
     budget = json.loads((out / "ablation.json").read_text("utf-8"))["budget"]
     assert "0.01 seconds" in budget
     assert budget in ablation_markdown(records, budget)
+
+    monkeypatch.setattr(ablations, "train", None)  # nothing is trained or measured twice
+    ablations.main(command)
+    assert read_records(out / "ablation.jsonl") == records
+
+    network, about = load_safetensors(tmp_path / "runs/relu.safetensors")
+    longer = {"ablation": about["ablation"] | {"seconds": 60}}
+    save_safetensors(network, tmp_path / "runs/relu.safetensors", metadata=longer)
+    with pytest.raises(InvalidInput, match=r"relu.safetensors was trained with .*60"):
+        ablations.main(command)
+
+
+def test_rows_stand_in_the_papers_order():
+    records = [
+        {"method": m, "identity": "", "data": "photo20", "image": "a", "scale": 18, "psnr_rgb": 20.0}
+        for m in ("Mine", "No GSE", "Fixed κ+", "Thera Plus+")
+    ]
+    text = ablation_markdown(records, "a minute.")
+    places = [text.index(f"| {name} |") for name in ("Thera Plus+", "Fixed κ+", "No GSE", "Mine")]
+    assert places == sorted(places)

@@ -15,8 +15,13 @@ NOTICEABLE = 0.02  # dB; three runs of the paper differ by less
 
 def ablation_markdown(records: Sequence[Record], budget: str) -> str:
     """What was measured, and each ablation's difference to the full model beside the paper's."""
-    sections = [f"Every row was trained with the same budget: {budget}"]
+    sections = [
+        "Trained and measured by `python -m thera.training.ablations`, every row with the same budget: "
+        + budget
+    ]
     quoted = paper()["tables"]["ablation"]
+    order = [row["method"] for row in quoted["rows"]]
+    records = sorted(records, key=lambda record: _place(record["method"], order))
     paper_scales = [column["scale"] for column in quoted["columns"]]
     theirs = {row["method"]: dict(zip(paper_scales, row["values"], strict=True)) for row in quoted["rows"]}
     for data in dict.fromkeys(record["data"] for record in records):
@@ -52,6 +57,12 @@ def ablation_markdown(records: Sequence[Record], budget: str) -> str:
         f"{NOTICEABLE} dB counts as none."
     )
     return "\n\n".join(section.strip() for section in sections)
+
+
+def _place(method: str, order: Sequence[str]) -> int:
+    """Where the paper has a row; last, what it does not have."""
+    name = method.rstrip("+")
+    return order.index(name) if name in order else len(order)
 
 
 def _difference(values: dict, full: dict, scales: Sequence[float]) -> float | None:

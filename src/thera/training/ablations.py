@@ -3,7 +3,8 @@
     python -m thera.training.ablations --data photos/ --seconds 20 --validate Set14 --scales 2 3 4 6 8
 
 This writes ablation.jsonl and ablation.json into docs/results, of which `thera eval --report` makes a table.
-What a run reads and compiles before its first step is not counted.
+What a run reads and compiles before its first step is not counted. The same command goes on where it stopped:
+what has been trained, or measured, is not done again.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from thera.errors import InvalidInput
 from thera.evaluation.images import image_sets
 from thera.evaluation.methods import load_methods
 from thera.evaluation.runner import run as evaluate
-from thera.models.weights import save_safetensors
+from thera.models.weights import read_header, save_safetensors
 from thera.training import loop
 from thera.training.config import Config
 from thera.training.data import Sampler, read_images
@@ -49,8 +51,8 @@ def begin(config: Config, sampler: Sampler, steps: int) -> loop.Run:
 
 def train(
     path: Path, images: list[np.ndarray], seconds: float, changes: Sequence[str], folder: Path, device: str
-) -> int:
-    """Train one configuration into `folder`/NAME.safetensors. Returns how many patches it saw."""
+) -> None:
+    """Train one configuration into `folder`/NAME.safetensors, which states its budget."""
     config = Config.read(path, changes)
     sampler = Sampler(images, config.data, device)
     steps = max(1, int(seconds * steps_per_second(begin(config, sampler, 10**9), TIMED)))
@@ -61,8 +63,31 @@ def train(
     loop.train(run, folder / path.stem)
     patches = steps * config.data.batch
     print(f"{NAMES[path.stem]}: {patches:,} patches in {time.perf_counter() - began:.1f} s", flush=True)
-    save_safetensors(run.average, folder / f"{path.stem}.safetensors", "f32", {})
-    return patches
+    about = {
+        "seconds": seconds,
+        "patches": patches,
+        "images": len(images),
+        "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
+    }
+    save_safetensors(run.average, folder / f"{path.stem}.safetensors", "f32", {"ablation": about})
+
+
+def budget(files: Sequence[Path]) -> str:
+    """What the trained weights say of their training, which must be the same for all of them."""
+    stated = [dict(read_header(file).get("ablation", {})) for file in files]
+    patches = [about.pop("patches", 0) for about in stated]
+    for file, about in zip(files, stated, strict=True):
+        if about != stated[0]:
+            raise InvalidInput(
+                f"{file} was trained with {about}, {files[0].name} with {stated[0]}: remove one, or name "
+                f"another --runs"
+            )
+    about = stated[0]
+    seen = ", ".join(f"{NAMES[f.stem]} {n:,}" for f, n in zip(files, patches, strict=True))
+    return (
+        f"{about['seconds']:g} seconds of training from scratch on one {about['device']}, with "
+        f"{about['images']} images. Patches seen: {seen}."
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -82,24 +107,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     a = parser.parse_args(arguments)
     paths = [a.configs / f"{stem}.toml" for stem in NAMES]
     data = [Config.read(path, a.set).data for path in paths]
-    images = read_images(a.data, max(round(d.patch * d.scales[1]) for d in data), data[0].resized)
     sets = image_sets(a.validate)
-    patches = [train(path, images, a.seconds, a.set, a.runs, a.device) for path in paths]
+    weights = {path.stem: a.runs / f"{path.stem}.safetensors" for path in paths}
+    missing = [path for path in paths if not weights[path.stem].exists()]
+    if missing:
+        largest = max(round(d.patch * d.scales[1]) for d in data)
+        images = read_images(a.data, largest, data[0].resized)
+        for path in missing:
+            train(path, images, a.seconds, a.set, a.runs, a.device)
+    stated = budget(list(weights.values()))
 
     a.out.mkdir(parents=True, exist_ok=True)
-    records = a.out / "ablation.jsonl"
-    weights = {NAMES[path.stem]: a.runs / f"{path.stem}.safetensors" for path in paths}
-    for ensemble, models in (True, weights), (False, {NO_ENSEMBLE: weights[NAMES["plus"]]}):
-        specs = [f"{name}={file}" for name, file in models.items()]
-        options = {"engine": "torch", "device": a.device}
-        methods = load_methods(specs, (), ensemble, **options)
-        evaluate(methods, sets, a.scales, records, a.workers, replace=True)
-    device = torch.cuda.get_device_name() if a.device.startswith("cuda") else a.device
-    budget = (
-        f"{a.seconds:g} seconds of training from scratch on one {device}, {min(patches):,} to "
-        f"{max(patches):,} patches of {len(images)} images."
-    )
-    (a.out / "ablation.json").write_text(json.dumps({"budget": budget}, ensure_ascii=False) + "\n", "utf-8")
+    named = [f"{NAMES[stem]}={file}" for stem, file in weights.items()]
+    for ensemble, models in (True, named), (False, [f"{NO_ENSEMBLE}={weights['plus']}"]):
+        methods = load_methods(models, (), ensemble, engine="torch", device=a.device)
+        evaluate(methods, sets, a.scales, a.out / "ablation.jsonl", a.workers, replace=True)
+    (a.out / "ablation.json").write_text(json.dumps({"budget": stated}, ensure_ascii=False) + "\n", "utf-8")
 
 
 if __name__ == "__main__":
