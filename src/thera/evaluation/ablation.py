@@ -54,7 +54,7 @@ def ablation_markdown(records: Sequence[Record], budget: str) -> str:
         sections.append(markdown_grid(header, rows))
     sections.append(
         "Quoted differences are the paper's, on DIV2K after full training. A difference below "
-        f"{NOTICEABLE} dB counts as none."
+        f"{NOTICEABLE} dB counts as none. What trains more slowly has seen less in the same time."
     )
     return "\n\n".join(section.strip() for section in sections)
 

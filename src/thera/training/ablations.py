@@ -83,7 +83,7 @@ def budget(files: Sequence[Path]) -> str:
                 f"another --runs"
             )
     about = stated[0]
-    seen = ", ".join(f"{NAMES[f.stem]} {n:,}" for f, n in zip(files, patches, strict=True))
+    seen = "; ".join(f"{NAMES[f.stem]} {n:,}" for f, n in zip(files, patches, strict=True))
     return (
         f"{about['seconds']:g} seconds of training from scratch on one {about['device']}, with "
         f"{about['images']} images. Patches seen: {seen}."
