@@ -20,10 +20,9 @@ def ablation_markdown(records: Sequence[Record], budget: str) -> str:
         + budget
     ]
     quoted = paper()["tables"]["ablation"]
-    order = [row["method"] for row in quoted["rows"]]
-    records = sorted(records, key=lambda record: _place(record["method"], order))
     paper_scales = [column["scale"] for column in quoted["columns"]]
     theirs = {row["method"]: dict(zip(paper_scales, row["values"], strict=True)) for row in quoted["rows"]}
+    records = sorted(records, key=lambda record: _place(record["method"], list(theirs)))
     for data in dict.fromkeys(record["data"] for record in records):
         table = summarise(records, data, published_metric(data))
         scales = [float(column[1:]) for column in table.columns]

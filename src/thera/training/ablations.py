@@ -27,7 +27,7 @@ from thera.models.weights import read_header, save_safetensors
 from thera.training import loop
 from thera.training.config import Config
 from thera.training.data import Sampler, read_images
-from thera.training.run import prepare, steps_per_second
+from thera.training.run import device_name, prepare, steps_per_second
 
 #: The paper's names of what each configuration leaves out.
 NAMES = {
@@ -67,7 +67,7 @@ def train(
         "seconds": seconds,
         "patches": patches,
         "images": len(images),
-        "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
+        "device": device_name(device),
     }
     save_safetensors(run.average, folder / f"{path.stem}.safetensors", "f32", {"ablation": about})
 

@@ -73,7 +73,7 @@ def start(
         "megapixels": round(len(sampler.pixels) / 1e6, 1),
         "patches": run.done * config.data.batch,
         "minutes": round(run.seconds / 60, 1),
-        "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
+        "device": device_name(device),
     }
     about = {"training": [*earlier, stage]}
     if run.rank == 0:
@@ -120,6 +120,11 @@ def _affordable(run: loop.Run, minutes: float, began: float) -> int:
     if left <= 0:
         raise InvalidInput(f"{minutes:g} minutes are over before training began: give more")
     return run.done + int(rate * left * RESERVE)
+
+
+def device_name(device: str) -> str:
+    """What a run says it ran on: a GPU's own name, or "cpu"."""
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
 
 
 def _device(name: str) -> str:
