@@ -86,7 +86,7 @@ def budget(files: Sequence[Path]) -> str:
     seen = "; ".join(f"{NAMES[f.stem]} {n:,}" for f, n in zip(files, patches, strict=True))
     return (
         f"{about['seconds']:g} seconds of training from scratch on one {about['device']}, with "
-        f"{about['images']} images. Patches seen: {seen}."
+        f"{about['images']} images, smaller copies counted. Patches seen: {seen}."
     )
 
 
