@@ -1,9 +1,14 @@
 import json
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
+
+# A suite that runs in the background ignores Ctrl-C, and so would the programs that it starts to interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="module")
