@@ -2,10 +2,10 @@
 
     python benchmarks/kernels.py [--only tiles kernels blocks]
 
-tiles: µs of each kernel for several ways to cut it, and for the kernel that it replaced; the fastest, printed
-below the table, belong in the files named there. kernels: µs of each kernel as cut there, and of all blocks
-of a training step together. blocks: µs of one training step of a whole block, fused and compiled from the
-plain form. A minute in all, most of it compilation.
+tiles: µs of each kernel for several ways to cut it; the fastest, printed below each, belong in the files
+that hold them. kernels: µs of each kernel as cut there, and of all blocks of a training step together.
+blocks: µs of one training step of a whole block, fused and compiled from the plain form. A minute in all,
+most of it compilation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from thera.networks import kernels as heat
 from thera.networks import kernels_convnext as kernels
 from thera.networks import kernels_convnext_depthwise as depthwise
 from thera.networks.kernels import Cut
-from thera.networks.kernels_convnext import Tile, fused_block, fused_block_backward
+from thera.networks.kernels_convnext import Rows, Tile, fused_block, fused_block_backward
 from thera.networks.kernels_convnext_depthwise import Strip
 
 N, H, W = PIXELS = (64, 48, 48)  # one batch of training
@@ -37,8 +37,15 @@ BACKWARDS = {
     96: [Tile(64, 128, 8, 2)],
     128: [Tile(32, 128, 8, 2), Tile(32, 64, 4, 3, 255, 2)],
 }
-PADDED = {"FORWARD": Tile(64, 64, 4, 2), "BACKWARD": Tile(32, 128, 8, 3)}  # of 96 channels, as they were
-STRIPS = [Strip(16, 32, 4, 4, 12), Strip(16, 32, 4, 3, 16), Strip(16, 32, 2, 3, 12), Strip(8, 32, 1, 4, 8)]
+NORM_BACKWARDS = [Rows(8, 2), Rows(8, 4), Rows(16, 8), Rows(32, 4), Rows(4, 1)]
+STRIPS = [
+    *(Strip(8, 32, 1, 4, programs) for programs in (12, 16, 24)),
+    Strip(8, 32, 1, 6, 8),
+    Strip(8, 32, 2, 4, 16),
+    Strip(4, 32, 1, 4, 16),
+    Strip(4, 32, 1, 4, 32),
+    Strip(8, 64, 2, 4, 8),
+]
 HEAT_FORWARDS = [Cut(16, 32, 4, 1), Cut(16, 32, 4, 2), Cut(32, 32, 4, 2)]
 HEAT_BACKWARDS = [Cut(16, 32, 4, 1), Cut(16, 32, 4, 3), Cut(32, 32, 8, 2)]
 
@@ -68,13 +75,18 @@ def heat_calls() -> tuple[Callable[[], object], Callable[[], object]]:
     return lambda: field.forward(saved, *inputs, x, t), lambda: field.backward(saved, gv, gs)
 
 
-def depthwise_calls() -> Callable[[], object]:
-    """The depthwise gradients of all blocks of a step."""
-    calls = []
+def gradient_calls() -> tuple[Callable[[], object], Callable[[], object]]:
+    """The gradients of the norm and of the depthwise convolution, of all blocks of a step."""
+    norms, convolutions = [], []
     for width, count in convnext.STAGES:
-        gout, x, unit, _, taps, *_ = tensors(width)[1]
-        calls += [(gout, x, unit, taps, kernels.MULTIPROCESSORS)] * count
-    return lambda: [depthwise.depthwise_backward(*arguments) for arguments in calls]
+        gout, x, unit, rstd, taps, *_ = tensors(width)[1]
+        parts = 4 * width // kernels.BACKWARD[width].hidden
+        norms += [(unit.new_zeros(parts, N * H * W, width), unit, rstd)] * count
+        convolutions += [(gout, x, unit, taps, kernels.MULTIPROCESSORS)] * count
+    return (
+        lambda: [kernels.norm_backward(*arguments) for arguments in norms],
+        lambda: [depthwise.depthwise_backward(*arguments) for arguments in convolutions],
+    )
 
 
 def show_tiles() -> None:
@@ -86,14 +98,12 @@ def show_tiles() -> None:
         ):
             table = getattr(kernels, name)
             choices = [[Setting(kernels, name, tile, width)] for tile in [table[width], *tiles[width]]]
-            if width == 96:
-                padded = Setting(kernels, "SPLIT", False, name.lower())
-                choices.append([padded, Setting(kernels, name, PADDED[name], width)])
             fastest(f"{name.lower()} of {width}", call, choices)
+    norms, convolutions = gradient_calls()
+    rows = [[Setting(kernels, "NORM_BACKWARD", rows)] for rows in [kernels.NORM_BACKWARD, *NORM_BACKWARDS]]
+    fastest("norm backward of all", norms, rows)
     strips = [[Setting(depthwise, "STRIP", strip)] for strip in [depthwise.STRIP, *STRIPS]]
-    fastest(
-        "depthwise backward of all", depthwise_calls(), [*strips, [Setting(depthwise, "PIPELINED", False)]]
-    )
+    fastest("depthwise backward of all", convolutions, strips)
     for name, call, cuts in zip(
         ("FORWARD", "BACKWARD"), heat_calls(), (HEAT_FORWARDS, HEAT_BACKWARDS), strict=True
     ):

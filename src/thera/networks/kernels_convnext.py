@@ -47,15 +47,20 @@ class Tile(NamedTuple):
         return {"num_warps": self.warps, "num_stages": self.stages, "maxnreg": self.registers}
 
 
+class Rows(NamedTuple):
+    """How a pass is cut in which one row is a pixel's channels."""
+
+    rows: int
+    warps: int
+
+
 # Per width. benchmarks/kernels.py times these and their alternatives.
 FORWARD = {64: Tile(64, 64, 4, 2, 128), 96: Tile(64, 64, 4, 2, 168), 128: Tile(64, 64, 4, 2)}
 FORWARD_TF32 = Tile(64, 32, 8, 2)
 FORWARD_FEW = Tile(16, 64, 4, 2)  # of a small image, so that every multiprocessor has some of it
 FEW = 64  # pixels to a multiprocessor
 BACKWARD = {64: Tile(64, 128, 8, 3), 96: Tile(64, 128, 8, 3), 128: Tile(32, 128, 8, 3)}
-# 96 channels are 64 and 32; else padded to 128, to compare with, which suits Tile(64, 64, 4, 2) forward and
-# Tile(32, 128, 8, 3) backward.
-SPLIT = {"forward": True, "backward": True}
+NORM_BACKWARD = Rows(16, 4)
 
 
 @triton.jit
@@ -70,6 +75,12 @@ def _gelu(h, FAST: tl.constexpr):
     else:
         s = 1 / (1 + tl.exp(-2 * u))
     return h * s, s
+
+
+@triton.jit
+def _gelu_slope(h, g, s):
+    """gelu' = s + h s (1 - s) · 2 du/dh, with g and s from `_gelu`."""
+    return s + (g - g * s) * (1.5957691216057308 + 0.21406444881780075 * (h * h))
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -192,8 +203,7 @@ def _mixing_backward(
         sum20 = tl.dot(short, go0, sum20, input_precision=PRECISION)
         if REST:
             sum21 = tl.dot(short, go1, sum21, input_precision=PRECISION)
-        # gelu' = s + h s (1 - s) · 2 du/dh
-        gh = gg * (s + (g - g * s) * (1.5957691216057308 + 0.21406444881780075 * (h * h)))
+        gh = gg * _gelu_slope(h, g, s)
         sumb += tl.sum(gh, 1)
         short = gh.to(u0.dtype)
         sum10 = tl.dot(short, u0, sum10, input_precision=PRECISION)
@@ -209,46 +219,6 @@ def _mixing_backward(
     if REST:
         tl.store(out1 + c1, sum11)
         tl.store(out2 + c1 * HIDDEN, sum21)
-    tl.store(to + 2 * HIDDEN * D + hidden, sumb)
-
-
-@triton.jit(do_not_specialize=SIZES)
-def _mixing_backward_padded(
-    gout, unit, w1, b1, w2, gunit, sums, M,
-    D: tl.constexpr, HIDDEN: tl.constexpr, FAST: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr,
-    BD: tl.constexpr, BH: tl.constexpr, STEPS: tl.constexpr,
-):  # fmt: skip
-    """As `_mixing_backward`, with channels padded to a power of two."""
-    part, program = tl.program_id(0), tl.program_id(1)
-    hidden, channel = part * BH + tl.arange(0, BH), tl.arange(0, BD)
-    real = (channel < D)[None, :]
-    expand = tl.load(w1 + hidden[:, None] * D + channel[None, :], real, 0.0)  # BH×BD, as `project`
-    project = tl.load(w2 + channel[None, :] * HIDDEN + hidden[:, None], real, 0.0)
-    bias = tl.load(b1 + hidden)
-    sum1 = tl.zeros((BH, BD), tl.float32)
-    sum2 = tl.zeros((BH, BD), tl.float32)
-    sumb = tl.zeros((BH,), tl.float32)
-    for step in range(STEPS):
-        rows = (step * tl.num_programs(1) + program) * BM + tl.arange(0, BM)
-        inside = (rows < M)[:, None] & real
-        at = rows.to(tl.int64)[:, None] * D + channel[None, :]
-        u = tl.load(unit + at, inside, 0.0)
-        go = tl.load(gout + at, inside, 0.0).to(u.dtype)
-        h = tl.dot(expand, tl.trans(u), input_precision=PRECISION) + bias[:, None]
-        gg = tl.dot(project, tl.trans(go), input_precision=PRECISION)
-        g, s = _gelu(h, FAST)
-        sum2 = tl.dot(g.to(u.dtype), go, sum2, input_precision=PRECISION)
-        # gelu' = s + h s (1 - s) · 2 du/dh
-        gh = gg * (s + (g - g * s) * (1.5957691216057308 + 0.21406444881780075 * (h * h)))
-        sumb += tl.sum(gh, 1)
-        short = gh.to(u.dtype)
-        sum1 = tl.dot(short, u, sum1, input_precision=PRECISION)
-        gu = tl.dot(tl.trans(expand), short, input_precision=PRECISION)
-        to = gunit + (rows.to(tl.int64) + part * M)[:, None] * D + channel[None, :]
-        tl.store(to, tl.trans(gu.to(u.dtype)), inside)
-    to = sums + program * (HIDDEN * (2 * D + 1))  # ∂w1, ∂w2 and ∂b1 one after the other
-    tl.store(to + hidden[:, None] * D + channel[None, :], sum1, real)
-    tl.store(to + HIDDEN * D + channel[None, :] * HIDDEN + hidden[:, None], sum2, real)
     tl.store(to + 2 * HIDDEN * D + hidden, sumb)
 
 
@@ -295,7 +265,7 @@ def forward(
     out = torch.empty_like(x)
     unit = w1.new_empty((N, H, W, d) if save else 0)
     rstd = b1.new_empty((N, H, W) if save else 0)
-    split = SPLIT["forward"] and tile is FORWARD.get(d) and d < BD
+    split = tile is FORWARD.get(d) and d < BD  # the other tiles have 96 channels padded to 128
     (_forward_split if split else _forward)[(triton.cdiv(M, tile.pixels),)](
         x, taps.contiguous(), w1.contiguous(), b1, w2.contiguous(), b2, out, unit, rstd, M, H, W, eps,
         D=d, HIDDEN=4 * d, SAVE=save, BM=tile.pixels, BH=tile.hidden,
@@ -305,6 +275,17 @@ def forward(
 
 
 fused_block = torch.library.custom_op("thera::convnext_block", forward, mutates_args=())
+
+
+def norm_backward(gunit: Tensor, unit: Tensor, rstd: Tensor) -> Tensor:
+    """∂z, at the depthwise output, from the parts of ∂u. gunit: parts×M×d; unit, as ∂z: N×H×W×d."""
+    parts, M, d = gunit.shape
+    gz = torch.empty_like(unit)
+    _norm_backward[(triton.cdiv(M, NORM_BACKWARD.rows),)](
+        gunit, unit, rstd, gz, M, D=d, PARTS=parts, BM=NORM_BACKWARD.rows, BD=triton.next_power_of_2(d),
+        num_warps=NORM_BACKWARD.warps,
+    )  # fmt: skip
+    return gz
 
 
 @torch.library.custom_op("thera::convnext_block_backward", mutates_args=())
@@ -317,19 +298,14 @@ def fused_block_backward(
     parts, tiles = 4 * d // tile.hidden, triton.cdiv(M, tile.pixels)
     programs = min(tiles, max(1, tile.programs * MULTIPROCESSORS // parts))  # to a slice of hidden units
     x, gout = x.contiguous(), gout.contiguous()
-    gunit, gz = unit.new_empty(parts, M, d), torch.empty_like(unit)
+    gunit = unit.new_empty(parts, M, d)
     sums = b1.new_empty(programs, 4 * d * (2 * d + 1))
-    mixing_backward, width = _mixing_backward, {"FIRST": BD if d == BD else BD // 2}
-    if not SPLIT["backward"]:
-        mixing_backward, width = _mixing_backward_padded, {"BD": BD}
-    mixing_backward[(parts, programs)](
+    _mixing_backward[(parts, programs)](
         gout, unit, w1.contiguous(), b1, w2.contiguous(), gunit, sums, M,
-        D=d, HIDDEN=4 * d, BM=tile.pixels, BH=tile.hidden, STEPS=triton.cdiv(tiles, programs),
-        **width, **tile.launch(), **_arithmetic(w1.dtype),
+        D=d, HIDDEN=4 * d, BM=tile.pixels, FIRST=BD if d == BD else BD // 2, BH=tile.hidden,
+        STEPS=triton.cdiv(tiles, programs), **tile.launch(), **_arithmetic(w1.dtype),
     )  # fmt: skip
-    _norm_backward[(triton.cdiv(M, 16),)](
-        gunit, unit, rstd, gz, M, D=d, PARTS=parts, BM=16, BD=BD, num_warps=4
-    )
+    gz = norm_backward(gunit, unit, rstd)
     gx, gtaps = depthwise_backward(gout, x, gz, taps.contiguous(), MULTIPROCESSORS)
     return gx, summed(gtaps), summed(sums)
 

@@ -28,8 +28,7 @@ class Strip(NamedTuple):
 
 
 # benchmarks/kernels.py times these and their alternatives.
-STRIP = Strip(16, 32, 4, 3, 12)
-PIPELINED = True  # else `_depthwise_backward_whole`, to compare with
+STRIP = Strip(8, 32, 1, 4, 8)
 
 
 @triton.jit
@@ -129,62 +128,6 @@ def _depthwise_backward(
         tl.store(gtaps + (program * 10 + i) * D + channel, tl.sum(sums[i], 0))
 
 
-@triton.jit(do_not_specialize=SIZES)
-def _depthwise_backward_whole(
-    gout, x, gz, taps, gx, gtaps, H, W,
-    D: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, LINES: tl.constexpr,
-):  # fmt: skip
-    """∂x[p] = ∂out[p] + Σ w[o] ∂z[p - o] and ∂w[o] = Σ x[p] ∂z[p - o]: see there.
-
-    As `_depthwise_backward`, but with all channels, and it carries the last two lines of ∂z along: each step
-    reads one, and waits for it.
-    """
-    column, channel = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BD)
-    wide, real = column < W, channel < D
-    first = tl.program_id(1) * LINES
-    rows = (tl.program_id(2) * H + first) * W + column
-    t0, t1, t2 = _taps(taps, 0, channel, D)
-    t3, t4, t5 = _taps(taps, 1, channel, D)
-    t6, t7, t8 = _taps(taps, 2, channel, D)
-    g0 = tl.zeros((BM, BD), tl.float32)
-    g1, g2, g3, g4, g5, g6, g7, g8, g9 = g0, g0, g0, g0, g0, g0, g0, g0, g0
-    a0, a1, a2 = _three(gz, rows - W, wide & (first > 0), column, W, channel, D)
-    b0, b1, b2 = _three(gz, rows, wide, column, W, channel, D)
-    for line in range(LINES):
-        c0, c1, c2 = _three(gz, rows + W, wide & (first + line + 1 < H), column, W, channel, D)
-        inside = (wide & (first + line < H))[:, None] & real[None, :]
-        at = rows.to(tl.int64)[:, None] * D + channel[None, :]
-        here = tl.load(x + at, inside, 0.0).to(tl.float32)
-        go = tl.load(gout + at, inside, 0.0).to(tl.float32)
-        g9 += go
-        g0 += here * c2
-        go += t0 * c2
-        g1 += here * c1
-        go += t1 * c1
-        g2 += here * c0
-        go += t2 * c0
-        g3 += here * b2
-        go += t3 * b2
-        g4 += here * b1
-        go += t4 * b1
-        g5 += here * b0
-        go += t5 * b0
-        g6 += here * a2
-        go += t6 * a2
-        g7 += here * a1
-        go += t7 * a1
-        g8 += here * a0
-        go += t8 * a0
-        tl.store(gx + at, go.to(gx.dtype.element_ty), inside)
-        a0, a1, a2, b0, b1, b2 = b0, b1, b2, c0, c1, c2
-        rows += W
-    program = tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)
-    program = program * tl.num_programs(0) + tl.program_id(0)
-    sums = (g0, g1, g2, g3, g4, g5, g6, g7, g8, g9)
-    for i in tl.static_range(10):
-        tl.store(gtaps + (program * 10 + i) * D + channel, tl.sum(sums[i], 0), real)
-
-
 def depthwise_backward(
     gout: Tensor, x: Tensor, gz: Tensor, taps: Tensor, multiprocessors: int
 ) -> tuple[Tensor, Tensor]:
@@ -193,26 +136,15 @@ def depthwise_backward(
     gout, x, gz: N×H×W×d, contiguous; taps: 9×d.
     """
     N, H, W, d = x.shape
-    gx, blocks = torch.empty_like(x), 1
-    if PIPELINED:
-        columns, channels = STRIP.columns, math.gcd(d, STRIP.channels)
-        blocks = d // channels
-    else:  # four channels to a thread leave room for its ten sums
-        channels = triton.next_power_of_2(d)
-        columns = max(1, 512 // channels)
+    gx, columns, channels = torch.empty_like(x), STRIP.columns, math.gcd(d, STRIP.channels)
+    blocks = d // channels
     across = triton.cdiv(W, columns)
     lines = min(H, triton.cdiv(N * H * across * blocks, STRIP.programs * multiprocessors))
     lines = triton.cdiv(H, triton.cdiv(H, lines))  # about as many in the last strip as in the others
     down = triton.cdiv(H, lines)
     gtaps = taps.new_empty(N * down * across, 10, d)
-    constants = {"D": d, "BM": columns, "BD": channels, "LINES": lines}
-    if PIPELINED:
-        _depthwise_backward[(across * blocks, down, N)](
-            gout, x, gz, taps, gx, gtaps, H, W,
-            STAGES=STRIP.stages, num_warps=STRIP.warps, **constants,
-        )  # fmt: skip
-    else:
-        _depthwise_backward_whole[(across, down, N)](
-            gout, x, gz, taps, gx, gtaps, H, W, num_warps=4, maxnreg=128, **constants
-        )
+    _depthwise_backward[(across * blocks, down, N)](
+        gout, x, gz, taps, gx, gtaps, H, W, D=d, BM=columns, BD=channels, LINES=lines,
+        STAGES=STRIP.stages, num_warps=STRIP.warps,
+    )  # fmt: skip
     return gx, gtaps
