@@ -3,15 +3,14 @@
     python benchmarks/kernels_swin.py [--only passes cuts layers]
 
 passes: µs of each kernel and each matrix product of one layer, beside the time that its bytes alone take at
-BANDWIDTH. cuts: µs of each kernel for several ways to cut it, and for the kernels that it replaced; the
-fastest, printed below each, belong in thera/networks/kernels_swin*.py. layers: µs of one training step of a
-whole layer, fused and compiled from the plain form. A minute and a half in all, most of it compilation.
+BANDWIDTH. cuts: µs of each kernel for several ways to cut it; the fastest, printed below each, belong in
+thera/networks/kernels_swin*.py. layers: µs of one training step of a whole layer, fused and compiled from the
+plain form. A minute and a half in all, most of it compilation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from harness import Setting, fastest, microseconds, run
@@ -27,11 +26,16 @@ from thera.networks.swinir import ALIGNED_WIDTH as D
 N, H, W = 64, 48, 48  # one batch of training
 M = N * H * W
 BANDWIDTH = 4.3e6  # bytes a µs: what a large copy reaches on an H200
-PERSISTENT = [Tile(64, 64, D, 4, 2, None, 2), Tile(64, 64, D, 4, 3, None, 1), Tile(128, 64, D, 8, 2)]
-WHOLE_ROWS = [Tile(64, D, 64, 4, 3), Tile(64, D, 64, 4, 2), Tile(128, D, 64, 8, 2)]
-ATTENTIONS = [Share(4, 3), Share(4, 4, 128), Share(5, 2, 96), Share(3, 2)]
-UPRIGHT = [Share(2, 2), Share(2, 3), Share(3, 3, 168)]
-TRANSPOSED = [Share(3, 1, 168), Share(3, 2, 168), Share(2, 2)]
+TILES = {
+    "EXPAND": [Tile(128, 128, 64, 8, 3, 128), Tile(64, 128, 64, 4, 2), Tile(128, 64, 64, 4, 3)],
+    "EXPAND_BACKWARD": [Tile(128, 128, 64, 8, 3), Tile(64, 128, 64, 4, 2), Tile(64, 128, 64, 4, 3)],
+    "SUM_NORM": [Tile(64, D, 64, 4, 2), Tile(64, D, 32, 4, 3), Tile(64, D, 32, 4, 4)],
+}
+SHARES = {
+    "ATTENTION": [Share(4, 2), Share(4, 4, 128), Share(5, 3, 96)],
+    "ATTENTION_BACKWARD": [Share(3, 2, 168), Share(2, 3), Share(3, 4, 168)],
+}
+ROWS = [4, 8, 32]
 
 
 def passes(shift: int = swinir.SHIFT) -> dict[str, tuple[Callable[[], object], float]]:
@@ -57,10 +61,8 @@ def passes(shift: int = swinir.SHIFT) -> dict[str, tuple[Callable[[], object], f
         "∂project product": (lambda: g.T @ s.activated, 3 * one),
         "expand backward": (lambda: kernels.expand_backward(g, w.project, s.hidden, keep[1], H * W), 5 * one),
         "∂expand product": (lambda: wide.T @ s.unit2, 3 * one),
-        "∂unit2 product and norm backward": (
-            lambda: kernels.branch_backward(wide, w.expand, s.unit2, s.rstd2, g),
-            5 * one,
-        ),
+        "∂unit2 product": (lambda: wide @ w.expand, 3 * one),
+        "norm2 backward": (lambda: kernels.norm_backward(scratch, s.unit2, s.rstd2, g), 4 * one),
         "∂proj product": (lambda: g.T @ s.attended, 2 * one),
         "∂attended product": (lambda: g @ w.proj, 2 * one),
         "attention backward": (
@@ -68,10 +70,8 @@ def passes(shift: int = swinir.SHIFT) -> dict[str, tuple[Callable[[], object], f
             7 * one,
         ),
         "∂qkv product": (lambda: qkv.T @ s.unit1, 4 * one),
-        "∂unit1 product and norm backward": (
-            lambda: kernels.branch_backward(qkv, w.qkv, s.unit1, s.rstd1, g),
-            6 * one,
-        ),
+        "∂unit1 product": (lambda: qkv @ w.qkv, 4 * one),
+        "norm1 backward": (lambda: kernels.norm_backward(scratch, s.unit1, s.rstd1, g), 4 * one),
         "unfold": (lambda: kernels.unfold(p, w, gposition), 0),
     }
 
@@ -88,39 +88,19 @@ def show_passes() -> None:
 def show_cuts() -> None:
     every = {name: call for name, (call, _) in passes().items()}
 
-    def both() -> None:
-        every["∂unit2 product and norm backward"]()
-        every["∂unit1 product and norm backward"]()
+    def norms() -> None:
+        every["norm"]()
+        every["norm1 backward"]()
 
-    for name, key, call, constant, cuts in (
-        ("expand", "expand", every["expand"], "EXPAND_LARGE", PERSISTENT),
-        ("expand backward", "expand backward", every["expand backward"], "EXPAND_BACKWARD_LARGE", PERSISTENT),
-        (
-            "proj product, sum and norm",
-            "sum and norm",
-            every["proj product, sum and norm"],
-            "SUM_NORM",
-            WHOLE_ROWS,
-        ),
-        ("both products and norms backward", "norm backward", both, "NORM_BACKWARD", WHOLE_ROWS),
+    for module, calls, cuts in (
+        (products, ("expand", "expand backward", "proj product, sum and norm"), TILES),
+        (attention, ("attention", "attention backward"), SHARES),
     ):
-        large = Setting(products, "LARGE", True, key)
-        tiles = [getattr(products, constant), *cuts]
-        choices = [[large, Setting(products, constant, tile)] for tile in tiles]
-        fastest(name, call, [*choices, [large._replace(value=False)]])
-    shares = [[Setting(attention, "ATTENTION", share)] for share in [attention.ATTENTION, *ATTENTIONS]]
-    fastest("attention", every["attention"], shares)
-    forms = [(True, share) for share in [attention.ATTENTION_BACKWARD, *UPRIGHT]]
-    fastest(
-        "attention backward",
-        every["attention backward"],
-        [
-            [Setting(attention, "UPRIGHT", upright), Setting(attention, "ATTENTION_BACKWARD", share)]
-            for upright, share in forms + [(False, share) for share in TRANSPOSED]
-        ],
-    )
-    rows: Any = kernels.ROWS
-    fastest("norm", every["norm"], [[Setting(kernels, "ROW_SIZES", n, "BM")] for n in (rows, 4, 8, 32)])
+        for name, (constant, others) in zip(calls, cuts.items(), strict=True):
+            present = getattr(module, constant)
+            fastest(name, every[name], [[Setting(module, constant, cut)] for cut in [present, *others]])
+    rows = [kernels.ROW_SIZES["BM"], *ROWS]
+    fastest("norms", norms, [[Setting(kernels, "ROW_SIZES", n, "BM")] for n in rows])
 
 
 def show_layers() -> None:

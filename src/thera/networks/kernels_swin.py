@@ -23,13 +23,7 @@ import triton.language as tl
 from torch import Tensor
 
 from thera.networks.kernels_swin_attention import attention, attention_backward
-from thera.networks.kernels_swin_products import (
-    expand,
-    expand_backward,
-    large,
-    product_norm_backward,
-    product_sum_norm,
-)
+from thera.networks.kernels_swin_products import expand, expand_backward, holds_rows, product_sum_norm
 from thera.networks.kernels_swin_weights import Folded, Parameters, fold, unfold
 from thera.networks.swinir import ALIGNED_WIDTH, WIDTH, SwinLayer
 
@@ -94,8 +88,8 @@ class Saved(NamedTuple):
     activated: Tensor  # M×384
 
 
-ROWS = 16  # of pixels to a program where one row is a pixel's 192 channels
-ROW_SIZES = {"D": WIDTH, "D_OUT": ALIGNED_WIDTH, "BM": ROWS, "BD": triton.next_power_of_2(ALIGNED_WIDTH)}
+# Of the passes where one row is a pixel's 192 channels. benchmarks/kernels_swin.py times others.
+ROW_SIZES = {"D": WIDTH, "D_OUT": ALIGNED_WIDTH, "BM": 16, "BD": triton.next_power_of_2(ALIGNED_WIDTH)}
 
 
 def norm(x: Tensor, y: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -103,7 +97,7 @@ def norm(x: Tensor, y: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tenso
     M = x.shape[0]
     total, unit = (x if y is None else torch.empty_like(x)), torch.empty_like(x)
     rstd = x.new_empty(M, dtype=torch.float32)
-    _norm[(triton.cdiv(M, ROWS),)](
+    _norm[(triton.cdiv(M, ROW_SIZES["BM"]),)](
         x, y, total, unit, rstd, M, eps, ADD=y is not None, num_warps=4, **ROW_SIZES
     )
     return total, unit, rstd
@@ -112,22 +106,17 @@ def norm(x: Tensor, y: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tenso
 def norm_backward(gunit: Tensor, unit: Tensor, rstd: Tensor, gout: Tensor) -> Tensor:
     """The gradient at x of a branch that begins with `norm` and of the way past it. All M×192."""
     M, gx = gunit.shape[0], torch.empty_like(gout)
-    _norm_backward[(triton.cdiv(M, ROWS),)](gunit, unit, rstd, gout, gx, M, num_warps=4, **ROW_SIZES)
+    _norm_backward[(triton.cdiv(M, ROW_SIZES["BM"]),)](
+        gunit, unit, rstd, gout, gx, M, num_warps=4, **ROW_SIZES
+    )
     return gx
 
 
 def add_and_norm(x: Tensor, rows: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """`norm` of x and rows weightᵀ."""
-    if large("sum and norm", x):
+    if holds_rows(x):
         return product_sum_norm(x, rows, weight, eps)
     return norm(x, rows @ weight.T, eps)
-
-
-def branch_backward(rows: Tensor, weight: Tensor, unit: Tensor, rstd: Tensor, gout: Tensor) -> Tensor:
-    """`norm_backward` of rows weight."""
-    if large("norm backward", rows):
-        return product_norm_backward(rows, weight, unit, rstd, gout)
-    return norm_backward(rows @ weight, unit, rstd, gout)
 
 
 def forward(x: Tensor, keep: Tensor | None, shift: int, eps: float, p: Parameters) -> tuple[Tensor, Saved]:
@@ -155,11 +144,11 @@ def backward(
     gproject = g.T @ s.activated
     ghidden = expand_backward(g, w.project, s.hidden, keep2, H * W)
     gexpand = ghidden.T @ s.unit2
-    g = branch_backward(ghidden, w.expand, s.unit2, s.rstd2, g)
+    g = norm_backward(ghidden @ w.expand, s.unit2, s.rstd2, g)
     gproj = g.T @ s.attended
     gqkv, gposition = attention_backward(g @ w.proj, s.qkv, s.logsum, p.table, keep1, shift, H, W)
     gweight = gqkv.T @ s.unit1
-    g = branch_backward(gqkv, w.qkv, s.unit1, s.rstd1, g)
+    g = norm_backward(gqkv @ w.qkv, s.unit1, s.rstd1, g)
     return g.view(N, H, W, d), unfold(p, Folded(gweight, gproj, gexpand, gproject), gposition)
 
 

@@ -30,19 +30,16 @@ class Share(NamedTuple):
 
 
 # benchmarks/kernels_swin.py times these and their alternatives.
-ATTENTION, ATTENTION_BACKWARD, ATTENTION_F32 = Share(4, 2), Share(3, 2, 168), Share(2, 1)
-UPRIGHT = True  # else `_attention_backward_transposed`, to compare with, best with Share(3, 1, 168)
+ATTENTION, ATTENTION_BACKWARD, ATTENTION_F32 = Share(4, 3), Share(3, 3, 168), Share(2, 1)
 AREA = WINDOW * WINDOW
 
 
 @triton.jit
-def _position(table, h, HEADS: tl.constexpr, TRANSPOSED: tl.constexpr):
+def _position(table, h, HEADS: tl.constexpr):
     """64×64: one head's bias between any two pixels of a window, in units of log 2."""
     i = tl.arange(0, 64)[:, None]
     j = tl.arange(0, 64)[None, :]
     at = (i // 8 - j // 8 + 7) * 15 + (i % 8 - j % 8 + 7)
-    if TRANSPOSED:
-        at = 224 - at
     return tl.load(table + at * HEADS + h).to(tl.float32) * 1.4426950408889634
 
 
@@ -66,7 +63,7 @@ def _window(window, H, W, SHIFT: tl.constexpr):
 
 @triton.jit
 def _logits(q, k, position, beyond, scale, SHIFT: tl.constexpr, PRECISION: tl.constexpr):
-    """q kᵀ / √30 + position + mask in units of log 2; its transpose with q and k exchanged."""
+    """q kᵀ / √30 + position + mask in units of log 2."""
     s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * 1.4426950408889634) + position
     if SHIFT:
         s = tl.where(beyond[:, None] == beyond[None, :], s, s - 144.26950408889634)
@@ -82,7 +79,7 @@ def _attention(
     """A program owns one head and every P-th window: the head's position bias stays in registers."""
     h = tl.program_id(0)
     i, d = tl.arange(0, 64), tl.arange(0, D)
-    position = _position(table, h, HEADS, False)
+    position = _position(table, h, HEADS)
     for step in range(steps):
         window = step * tl.num_programs(1) + tl.program_id(1)
         ok = window < windows
@@ -113,7 +110,7 @@ def _attention_backward(
     """
     h = tl.program_id(0)
     i, d = tl.arange(0, 64), tl.arange(0, D)
-    position = _position(table, h, HEADS, False)
+    position = _position(table, h, HEADS)
     gp = tl.zeros((64, 64), tl.float32)
     for step in range(steps):
         window = step * tl.num_programs(1) + tl.program_id(1)
@@ -141,48 +138,6 @@ def _attention_backward(
         tl.store(gqkv + at, gq.to(v.dtype), ok)
     to = gposition + (tl.program_id(1) * HEADS + h) * 4096
     tl.store(to + i[:, None] * 64 + i[None, :], gp)
-
-
-@triton.jit(do_not_specialize=["windows", "H", "W", "steps"])
-def _attention_backward_transposed(
-    qkv, table, keep, logsum, gy, gqkv, gposition, windows, H, W, scale, steps,
-    KEEP: tl.constexpr, SHIFT: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr,
-    PRECISION: tl.constexpr,
-):  # fmt: skip
-    """As `_attention_backward`.
-
-    The 64×64 matrices are transposed here: two of the three products that take one then have it in registers.
-    """
-    h = tl.program_id(0)
-    i, d = tl.arange(0, 64), tl.arange(0, D)
-    position = _position(table, h, HEADS, True)
-    gp = tl.zeros((64, 64), tl.float32)
-    for step in range(steps):
-        window = step * tl.num_programs(1) + tl.program_id(1)
-        ok = window < windows
-        pixels, sample, beyond = _window(window, H, W, SHIFT)
-        at = pixels[:, None] * (3 * HEADS * D) + h * D + d[None, :]
-        q = tl.load(qkv + at, ok, 0.0)
-        k = tl.load(qkv + at + HEADS * D, ok, 0.0)
-        v = tl.load(qkv + at + 2 * HEADS * D, ok, 0.0)
-        g = tl.load(gy + pixels[:, None] * (HEADS * D) + h * D + d[None, :], ok, 0.0)
-        kept = 1.0
-        if KEEP:
-            kept = tl.load(keep + sample, ok, 0.0)
-        s = _logits(k, q, position, beyond, scale, SHIFT, PRECISION)
-        p = tl.exp2(s - tl.load(logsum + (window * HEADS + h) * 64 + i, ok, 0.0)[None, :])
-        gv = tl.dot(p.to(v.dtype), g, input_precision=PRECISION) * kept
-        tl.store(gqkv + at + 2 * HEADS * D, gv.to(v.dtype), ok)
-        dp = tl.dot(v, tl.trans(g), input_precision=PRECISION)
-        ds = p * (dp - tl.sum(p * dp, 0)[None, :])
-        gp += ds * kept
-        short = ds.to(v.dtype)
-        gk = tl.dot(short, q, input_precision=PRECISION) * (scale * kept)
-        tl.store(gqkv + at + HEADS * D, gk.to(v.dtype), ok)
-        gq = tl.dot(tl.trans(short), k, input_precision=PRECISION) * (scale * kept)
-        tl.store(gqkv + at, gq.to(v.dtype), ok)
-    to = gposition + (tl.program_id(1) * HEADS + h) * 4096
-    tl.store(to + i[None, :] * 64 + i[:, None], gp)
 
 
 def _attention_share(
@@ -225,6 +180,7 @@ def attention_backward(
     gqkv = torch.empty_like(qkv)
     grid, constants = _attention_share(qkv, keep, shift, ATTENTION_BACKWARD)
     gposition = qkv.new_empty(grid[1], HEADS, AREA, AREA, dtype=torch.float32)
-    kernel = _attention_backward if UPRIGHT else _attention_backward_transposed
-    kernel[grid](qkv, table, keep, logsum, gy, gqkv, gposition, M // AREA, H, W, HEAD**-0.5, **constants)
+    _attention_backward[grid](
+        qkv, table, keep, logsum, gy, gqkv, gposition, M // AREA, H, W, HEAD**-0.5, **constants
+    )
     return gqkv, summed(gposition)
