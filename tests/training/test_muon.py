@@ -49,3 +49,18 @@ def test_an_update_has_adams_size_whatever_the_gradients_and_the_layers_shape():
     Muon([(p, 1) for p in parameters], torch.tensor(1.0)).step()
     for p in parameters:
         assert 0.15 < p.detach().square().mean().sqrt() < 0.25
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_an_update_does_not_depend_on_how_filters_lie_in_memory(layout):
+    torch.manual_seed(0)
+    filters, gradient = torch.randn(2, 16, 8, 3, 3, dtype=torch.float64)
+    lr = torch.tensor(0.1, dtype=torch.float64)
+    changed = []
+    for one, other in ((torch.contiguous_format, torch.contiguous_format), (layout, torch.channels_last)):
+        p = torch.nn.Parameter(filters.clone(memory_format=one))
+        p.grad = gradient.clone(memory_format=other)
+        Muon([(p, 1)], lr).step()
+        changed.append(p.detach())
+    assert not torch.equal(changed[0], filters)
+    assert torch.allclose(*changed, atol=1e-12)

@@ -1,8 +1,8 @@
-"""Triton kernels for training on a GPU: the heat field.
+"""Triton kernels for training on a GPU: the heat field, and the last layer before it.
 
 They exist for one reason: memory traffic. The field of one step has 75 million sinusoids whose arguments,
-sines and products never leave the registers here. The plain PyTorch form beside which they are tested is
-`heat.heat_field`.
+sines and products never leave the registers here. What they leave for the last layer is one matrix, so that
+its gradients are one product each. The plain PyTorch form beside which they are tested is `heat.heat_field`.
 """
 
 # mypy: disallow-untyped-defs=False
@@ -29,7 +29,7 @@ class Cut(NamedTuple):
 
 
 # benchmarks/kernels.py times these and their alternatives.
-FORWARD, BACKWARD = Cut(16, 32, 4, 3), Cut(16, 32, 4, 2)
+FORWARD, BACKWARD = Cut(16, 32, 4, 3), Cut(16, 32, 4, 1)
 PROGRAMS = 132 * 16  # of the backward pass, in all
 
 
@@ -105,9 +105,8 @@ def _heat_backward(
     t,
     gv,
     gs,
-    ga,
-    gphase,
-    gbank,
+    gfield,
+    gsums,
     M,
     AREA,
     Q: tl.constexpr,
@@ -117,14 +116,14 @@ def _heat_backward(
     STEPS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Each program owns a chunk of components and every P-th block of rows, so that the bank's gradient stays
-    in registers."""
+    """Each program owns a chunk of components and every P-th block of rows, so that the gradients of the bank
+    and of the last layer's biases stay in registers. gfield: M×4c, of the amplitudes (3×c) and the phases."""
     k = tl.program_id(0) * BK + tl.arange(0, BK)
     w1 = tl.load(w + k)[None, :]
     w2 = tl.load(w + C + k)[None, :]
     ww = w1 * w1 + w2 * w2
     gw1 = tl.zeros((BM, BK), tl.float32)
-    gw2, gk = gw1, gw1
+    gw2, gk, b0, b1, b2, bz = gw1, gw1, gw1, gw1, gw1, gw1
     diffusivity = tl.load(kappa)
     for step in tl.range(STEPS, num_stages=STAGES):
         rows = (step * tl.num_programs(1) + tl.program_id(1)) * BM + tl.arange(0, BM)
@@ -159,57 +158,100 @@ def _heat_backward(
             ga1 += g1 * damped + (h10 * w1 + h11 * w2) * cos
             ga2 += g2 * damped + (h20 * w1 + h21 * w2) * cos
             along = g0 * a0 + g1 * a1 + g2 * a2  # Σ over channels of ∂L/∂Φ · a
-            b1 = h00 * a0 + h10 * a1 + h20 * a2
-            b2 = h01 * a0 + h11 * a1 + h21 * a2
-            dz = along * cos * decay - (b1 * w1 + b2 * w2) * sin
+            along1 = h00 * a0 + h10 * a1 + h20 * a2
+            along2 = h01 * a0 + h11 * a1 + h21 * a2
+            dz = along * cos * decay - (along1 * w1 + along2 * w2) * sin
             gz += dz
             cooled = along * damped * time
-            gw1 += dz * x1 + b1 * cos - 2 * diffusivity * w1 * cooled
-            gw2 += dz * x2 + b2 * cos - 2 * diffusivity * w2 * cooled
+            gw1 += dz * x1 + along1 * cos - 2 * diffusivity * w1 * cooled
+            gw2 += dz * x2 + along2 * cos - 2 * diffusivity * w2 * cooled
             gk -= ww * cooled
-        tl.store(gphase + at[:, None] * C + k[None, :], gz, ok[:, None])
-        tl.store(ga + a, ga0.to(ga.dtype.element_ty), ok[:, None])
-        tl.store(ga + a + C, ga1.to(ga.dtype.element_ty), ok[:, None])
-        tl.store(ga + a + 2 * C, ga2.to(ga.dtype.element_ty), ok[:, None])
-    out = gbank + tl.program_id(1) * (3 * C) + k
-    tl.store(out, tl.sum(gw1, 0))
-    tl.store(out + C, tl.sum(gw2, 0))
-    tl.store(out + 2 * C, tl.sum(gk, 0))
+        out = gfield + at[:, None] * (4 * C) + k[None, :]
+        tl.store(out, ga0.to(gfield.dtype.element_ty), ok[:, None])
+        tl.store(out + C, ga1.to(gfield.dtype.element_ty), ok[:, None])
+        tl.store(out + 2 * C, ga2.to(gfield.dtype.element_ty), ok[:, None])
+        tl.store(out + 3 * C, gz.to(gfield.dtype.element_ty), ok[:, None])
+        b0 += ga0
+        b1 += ga1
+        b2 += ga2
+        bz += gz
+    out = gsums + tl.program_id(1) * (7 * C) + k
+    tl.store(out, tl.sum(b0, 0))
+    tl.store(out + C, tl.sum(b1, 0))
+    tl.store(out + 2 * C, tl.sum(b2, 0))
+    tl.store(out + 3 * C, tl.sum(bz, 0))
+    tl.store(out + 4 * C, tl.sum(gw1, 0))
+    tl.store(out + 5 * C, tl.sum(gw2, 0))
+    tl.store(out + 6 * C, tl.sum(gk, 0))
 
 
-class HeatField(torch.autograd.Function):
-    """Φ - I and ∇Φ(x, 0): amplitude N×H×W×3×c, phase N×H×W×c, w 2×c, κ, x N×H×W×q×2, t N."""
+def heat_forward(
+    amplitude: Tensor, phase: Tensor, w: Tensor, kappa: Tensor, x: Tensor, t: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Φ - I and ∇Φ(x, 0). amplitude: M×3c, phase: M×c, w: 2×c, x: N×H×W×q×2, t: N, all contiguous."""
+    N, H, W, q, _ = x.shape
+    M, c = phase.shape
+    value = torch.empty(N, H, W, q, 3, device=x.device)
+    slope = torch.empty(N, H, W, q, 3, 2, device=x.device)
+    BM, BK, warps, stages = FORWARD
+    _heat_forward[(triton.cdiv(M, BM), q)](
+        amplitude, phase, w, kappa, x, t, value, slope, M, H * W,
+        Q=q, C=c, BM=BM, BK=BK, STAGES=stages, num_warps=warps,
+    )  # fmt: skip
+    return value, slope
+
+
+def heat_backward(
+    amplitude: Tensor, phase: Tensor, w: Tensor, kappa: Tensor, x: Tensor, t: Tensor, gv: Tensor, gs: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Gradients of amplitude and phase, M×4c in the type of the amplitude; their sums over the rows (4×c),
+    with behind them those of the bank (2×c) and of κ (a summand from each component)."""
+    _, H, W, q, _ = x.shape
+    M, c = phase.shape
+    gfield = amplitude.new_empty(M, 4 * c)
+    BM, BK, warps, stages = BACKWARD
+    programs = max(1, min(triton.cdiv(M, BM), PROGRAMS * BK // c))
+    gsums = torch.empty(programs, 7, c, device=x.device)
+    _heat_backward[(c // BK, programs)](
+        amplitude, phase, w, kappa, x, t, gv.contiguous(), gs.contiguous(), gfield, gsums, M, H * W,
+        Q=q, C=c, BM=BM, BK=BK, STEPS=triton.cdiv(triton.cdiv(M, BM), programs), STAGES=stages,
+        num_warps=warps,
+    )  # fmt: skip
+    return gfield, summed(gsums)
+
+
+class Fields(torch.autograd.Function):
+    """From features to Φ - I and ∇Φ(x, 0): the last layer and the heat fields that it makes.
+
+    features: N×H×W×C, weight: 4c×C, bias: 4c, w: 2×c, κ, x: N×H×W×q×2, t: N; `operand`: what the last
+    layer's products take. The phases are angles of several turns: float32, only their gradients are not.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, amplitude: Tensor, phase: Tensor, w: Tensor, kappa: Tensor, x: Tensor, t: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        N, H, W, q, _ = x.shape
-        c, M = phase.shape[-1], N * H * W
-        amplitude, phase, w, x, t = (a.contiguous() for a in (amplitude, phase, w, x, t))
-        value = torch.empty(N, H, W, q, 3, device=x.device)
-        slope = torch.empty(N, H, W, q, 3, 2, device=x.device)
-        BM, BK, warps, stages = FORWARD
-        _heat_forward[(triton.cdiv(M, BM), q)](
-            amplitude, phase, w, kappa, x, t, value, slope, M, H * W,
-            Q=q, C=c, BM=BM, BK=BK, STAGES=stages, num_warps=warps,
-        )  # fmt: skip
-        ctx.save_for_backward(amplitude, phase, w, kappa, x, t)
-        return value, slope
+        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor, w: Tensor, kappa: Tensor, x: Tensor,
+        t: Tensor, operand: torch.dtype,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        C, c = features.shape[-1], w.shape[1]
+        f, w, x, t = features.reshape(-1, C), w.contiguous(), x.contiguous(), t.contiguous()
+        # stored as (c, 3); read as (3, c), so that the sum over the components runs along memory
+        order = torch.cat([weight[: 3 * c].view(c, 3, C).transpose(0, 1).reshape(-1, C), weight[3 * c :]])
+        biases = torch.cat([bias[: 3 * c].view(c, 3).T.flatten(), bias[3 * c :]])
+        with torch.autocast(x.device.type, enabled=False):
+            short, rows = order.to(operand), f.to(operand)
+            amplitude = torch.addmm(biases[: 3 * c].to(operand), rows, short[: 3 * c].T)
+            phase = torch.addmm(biases[3 * c :], f.float(), order[3 * c :].T)
+        ctx.save_for_backward(rows, short, amplitude, phase, w, kappa, x, t)
+        ctx.shape, ctx.type = features.shape, features.dtype
+        return heat_forward(amplitude, phase, w, kappa, x, t)
 
     @staticmethod
     def backward(ctx: Any, gv: Tensor, gs: Tensor) -> tuple[Tensor | None, ...]:
-        amplitude, phase, w, kappa, x, t = ctx.saved_tensors
-        N, H, W, q, _ = x.shape
-        c, M = phase.shape[-1], N * H * W
-        ga, gphase = torch.empty_like(amplitude), torch.empty_like(phase)
-        BM, BK, warps, stages = BACKWARD
-        programs = max(1, min(triton.cdiv(M, BM), PROGRAMS * BK // c))
-        gbank = torch.empty(programs, 3, c, device=x.device)
-        _heat_backward[(c // BK, programs)](
-            amplitude, phase, w, kappa, x, t, gv.contiguous(), gs.contiguous(), ga, gphase, gbank, M, H * W,
-            Q=q, C=c, BM=BM, BK=BK, STEPS=triton.cdiv(triton.cdiv(M, BM), programs), STAGES=stages,
-            num_warps=warps,
-        )  # fmt: skip
-        gw1, gw2, gk = summed(gbank)
-        return ga, gphase, torch.stack([gw1, gw2]), gk.sum(), None, None
+        rows, short, amplitude, phase, w, kappa, x, t = ctx.saved_tensors
+        gfield, sums = heat_backward(amplitude, phase, w, kappa, x, t, gv, gs)
+        c, C = sums.shape[1], rows.shape[1]
+        gfeatures = (gfield @ short).view(ctx.shape).to(ctx.type)
+        gorder = (gfield.T @ rows).float()
+        gweight = torch.cat([gorder[: 3 * c].view(3, c, C).transpose(0, 1).reshape(-1, C), gorder[3 * c :]])
+        gbias = torch.cat([sums[:3].T.flatten(), sums[3]])
+        return gfeatures, gweight, gbias, sums[4:6], sums[6].sum(), None, None, None

@@ -29,7 +29,7 @@ class Data:
 class Objective:
     """loss + tv · E|∇Φ(x, 0)| + seam · E|jump of Φ(x, 0) between cells|, in units of image / 0.5."""
 
-    loss: str = "l1"  # or "rms": each patch's root mean square, nearer to what PSNR averages
+    loss: str = "l1"  # or the root mean square: "rms" each patch's, "mse" the whole batch's, for hard edges
     tv: float = 1e-4
     seam: float = 0.0
 
@@ -88,7 +88,8 @@ class Config:
             all(0 < s <= 1 for s in self.data.resized), "data.resized", self.data.resized, "sizes in (0, 1]"
         )
         _check(self.data.detail >= 0, "data.detail", self.data.detail, "0 or more")
-        _check(self.objective.loss in ("l1", "rms"), "objective.loss", self.objective.loss, "'l1' or 'rms'")
+        losses = ("l1", "rms", "mse")
+        _check(self.objective.loss in losses, "objective.loss", self.objective.loss, "'l1', 'rms' or 'mse'")
         _check(0 <= self.teacher.share <= 1, "teacher.share", self.teacher.share, "in [0, 1]")
         _check(self.teacher.kept >= 1, "teacher.kept", self.teacher.kept, "at least 1")
         _check(self.teacher.reuse >= 1, "teacher.reuse", self.teacher.reuse, "at least 1")

@@ -65,16 +65,24 @@ class Muon(torch.optim.Optimizer):
         steps = torch._foreach_lerp(gradients, momenta, MOMENTUM)
 
         alike: dict[tuple[int, int], list[int]] = defaultdict(list)  # by shape
-        flat = [
-            s.reshape(n, s.shape[0] // n, -1).to(torch.bfloat16 if s.is_cuda else s.dtype)
-            for s, n in zip(steps, self.stacked, strict=True)
-        ]
+        flat = [rows(s, p, n) for s, p, n in zip(steps, parameters, self.stacked, strict=True)]
         for i, m in enumerate(flat):
             alike[min(m.shape[1:]), max(m.shape[1:])].append(i)
-        for (rows, columns), members in alike.items():
-            batch = torch.cat([flat[i] if flat[i].shape[1] == rows else flat[i].mT for i in members])
-            change = orthogonal(batch).to(lr.dtype) * (-lr * RMS * math.sqrt(columns))
+        changes = list(flat)
+        for (r, c), members in alike.items():
+            batch = torch.cat([flat[i] if flat[i].shape[1] == r else flat[i].mT for i in members])
+            short = batch.bfloat16() if batch.is_cuda else batch
+            change = orthogonal(short).to(batch.dtype) * (-lr * RMS * math.sqrt(c))
             parts = change.split([self.stacked[i] for i in members])
             for i, part in zip(members, parts, strict=True):
-                part = part if flat[i].shape[1] == rows else part.mT
-                parameters[i].add_(part.reshape(parameters[i].shape))
+                changes[i] = part if flat[i].shape[1] == r else part.mT.contiguous()
+        torch._foreach_add_([rows(p, p, n) for p, n in zip(parameters, self.stacked, strict=True)], changes)
+
+
+def rows(t: Tensor, p: Tensor, n: int) -> Tensor:
+    """t, shaped like the parameter p, as n matrices whose columns are in the order of p's memory: nothing is
+    copied where t lies in memory as p does, and never p itself."""
+    if p.ndim == 4 and p.is_contiguous(memory_format=torch.channels_last):
+        t = t.permute(0, 2, 3, 1)
+    shape = n, p.shape[0] // n, p[0].numel()
+    return t.view(shape) if t.data_ptr() == p.data_ptr() else t.reshape(shape)

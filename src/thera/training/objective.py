@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from thera.networks import Thera
+from thera.networks.fusing import operand_type
 from thera.networks.heat import heat_field, relu_field
 from thera.networks.spec import STD
 from thera.training.config import Objective
@@ -36,11 +37,14 @@ def field_parameters(network: Thera, features: Tensor) -> tuple[Tensor, Tensor, 
 
 def field_values(network: Thera, features: Tensor, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
     """Φ - I and ∇Φ(x, 0) at q points in every cell. x: N×H×W×q×2, t: N. Returns …×q×3 and …×q×3×2."""
-    amplitude, phase, components = field_parameters(network, features)
-    if x.is_cuda and network.spec.renderable and components.shape[-1] % 32 == 0:
-        from thera.networks import kernels
+    if x.is_cuda and network.spec.renderable and network.spec.components % 32 == 0:
+        from thera.networks.kernels import Fields
 
-        return kernels.HeatField.apply(amplitude, phase, components, network.kappa, x, t)
+        rows, head = features.permute(0, 2, 3, 1), network.head
+        return Fields.apply(
+            rows, head.weight, head.bias, network.components, network.kappa, x, t, operand_type(rows)
+        )
+    amplitude, phase, components = field_parameters(network, features)
     amplitude, phase = (
         amplitude.unsqueeze(3),
         phase.unsqueeze(3),
@@ -76,7 +80,11 @@ def objective(network: Thera, batch: Batch, config: Objective) -> tuple[Tensor, 
     pixel = batch.source.permute(0, 2, 3, 1).unsqueeze(3)
     error = value - (batch.target - pixel) / STD
     l1 = error.abs().mean()
-    loss = l1 if config.loss == "l1" else (error.square().flatten(1).mean(1) + EPSILON).sqrt().mean()
+    if config.loss == "l1":
+        loss = l1
+    else:
+        squares = error.square().flatten(1 if config.loss == "rms" else 0)
+        loss = (squares.mean(-1) + EPSILON).sqrt().mean()
     if config.tv:
         loss = loss + config.tv * slope.abs().mean()
     if config.seam:
