@@ -54,13 +54,15 @@ def prepared_error() -> float:
 def report() -> dict[str, object]:
     from thera.networks import kernels_convnext as kernels
     from thera.networks import kernels_convnext_depthwise as depthwise
+    from thera.networks import kernels_convnext_weights as weights
 
     kernels.MULTIPROCESSORS = 4  # few programs, so that each has several tiles
+    weights.NORM_ROWS = 32  # and each of the norm's gradients several parts
     kernels.FORWARD_TF32 = kernels.Tile(32, 32, 4, 1)
     for width in (8, 16, 24):
         kernels.FORWARD[width] = kernels.FORWARD_TF32
         kernels.BACKWARD[width] = kernels.Tile(64 if width == 24 else 16, 32, 4, 1)
-    shapes = ((2, 3, 5, 8), (9, 8), (32, 8), (32,), (8, 32), (8,))
+    shapes = ((2, 3, 5, 8), (8, 1, 3, 3), (8,), (8,), (32, 8), (32,), (8, 32), (8,))
     inputs = [torch.randn(shape).requires_grad_() for shape in shapes]
     checks = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_static")
     depthwise.STRIP = depthwise.Strip(4, 8, 4, 2, 4)  # several strips of columns, lines and channels
@@ -71,7 +73,9 @@ def report() -> dict[str, object]:
         "one row": errors(8, torch.float32, (3, 1, 6)),
         "one column": errors(8, torch.float32, (3, 6, 1)),
         "prepared": prepared_error(),
-        "operation": torch.library.opcheck(kernels.fused_block, (*inputs, 1e-6, True), test_utils=checks),
+        "operation": torch.library.opcheck(
+            kernels.fused_block, (*inputs, torch.float32, 1e-6, True), test_utils=checks
+        ),
     }
     del kernels.FORWARD[24]
     return found | {"padded": errors(24, torch.float32, (2, 4, 9))}

@@ -11,8 +11,8 @@ does. Here they live and die in registers:
 | depthwise backward | a strip of an image | x, ∂z, ∂out | ∂x |
 
 A program of the second goes over many tiles and keeps the gradients of its slice of W₁ and W₂ in registers
-all the while: they need no pass of their own. The norm's weight and bias are folded into W₁ and b₁ before.
-The plain form beside which all this is tested is `convnext.Block`.
+all the while: they need no pass of their own. The norm's weight and bias are folded into W₁ and b₁ before
+(`kernels_convnext_weights`). The plain form beside which all this is tested is `convnext.Block`.
 """
 
 # mypy: disallow-untyped-defs=False
@@ -27,6 +27,7 @@ import triton.language as tl
 from torch import Tensor
 
 from thera.networks.kernels_convnext_depthwise import SIZES, _depthwise, depthwise_backward
+from thera.networks.kernels_convnext_weights import Folded, fold, unfold
 from thera.networks.kernels_sums import summed
 
 MULTIPROCESSORS = 132  # an H200's: how many programs a persistent kernel starts; any number is correct
@@ -274,7 +275,14 @@ def forward(
     return out, unit, rstd
 
 
-fused_block = torch.library.custom_op("thera::convnext_block", forward, mutates_args=())
+@torch.library.custom_op("thera::convnext_block", mutates_args=())
+def fused_block(
+    x: Tensor, depthwise: Tensor, gamma: Tensor, beta: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor,
+    operand: torch.dtype, eps: float, save: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """The block of these parameters: what `forward` returns, and the `Folded` parameters."""
+    weights = fold(depthwise, gamma, beta, w1, b1, w2, operand)
+    return (*forward(x, *weights, b2, eps, save), *weights)
 
 
 def norm_backward(gunit: Tensor, unit: Tensor, rstd: Tensor) -> Tensor:
@@ -290,9 +298,13 @@ def norm_backward(gunit: Tensor, unit: Tensor, rstd: Tensor) -> Tensor:
 
 @torch.library.custom_op("thera::convnext_block_backward", mutates_args=())
 def fused_block_backward(
-    gout: Tensor, x: Tensor, unit: Tensor, rstd: Tensor, taps: Tensor, w1: Tensor, b1: Tensor, w2: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """∂x; ∂taps with ∂b2 as a tenth row; ∂w1, ∂w2 and ∂b1 as one vector."""
+    gout: Tensor, x: Tensor, unit: Tensor, rstd: Tensor, taps: Tensor, folded1: Tensor, b1: Tensor,
+    w2: Tensor, gamma: Tensor, beta: Tensor, w1: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """∂x, ∂depthwise, ∂γ, ∂β, ∂w1; ∂folded1, ∂w2 and ∂b1 as one vector; ∂taps with ∂b2 as a tenth row.
+
+    taps, folded1, b1 and w2 are `Folded`; w1 is what `folded1` was before.
+    """
     N, H, W, d = x.shape
     M, tile, BD = N * H * W, BACKWARD[d], triton.next_power_of_2(d)
     parts, tiles = 4 * d // tile.hidden, triton.cdiv(M, tile.pixels)
@@ -301,48 +313,50 @@ def fused_block_backward(
     gunit = unit.new_empty(parts, M, d)
     sums = b1.new_empty(programs, 4 * d * (2 * d + 1))
     _mixing_backward[(parts, programs)](
-        gout, unit, w1.contiguous(), b1, w2.contiguous(), gunit, sums, M,
+        gout, unit, folded1, b1, w2, gunit, sums, M,
         D=d, HIDDEN=4 * d, BM=tile.pixels, FIRST=BD if d == BD else BD // 2, BH=tile.hidden,
-        STEPS=triton.cdiv(tiles, programs), **tile.launch(), **_arithmetic(w1.dtype),
+        STEPS=triton.cdiv(tiles, programs), **tile.launch(), **_arithmetic(folded1.dtype),
     )  # fmt: skip
     gz = norm_backward(gunit, unit, rstd)
-    gx, gtaps = depthwise_backward(gout, x, gz, taps.contiguous(), MULTIPROCESSORS)
-    return gx, summed(gtaps), summed(sums)
+    gx, gtaps = depthwise_backward(gout, x, gz, taps, MULTIPROCESSORS)
+    total, gtaps = summed(sums), summed(gtaps)
+    return gx, *unfold(total, gtaps, gamma, beta, w1), total, gtaps
 
 
 @fused_block.register_fake
 def _(
-    x: Tensor, taps: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, eps: float, save: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    return (
-        x.new_empty(x.shape),
-        w1.new_empty(x.shape if save else 0),
-        b1.new_empty(x.shape[:3] if save else 0),
-    )
+    x: Tensor, depthwise: Tensor, gamma: Tensor, beta: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor,
+    operand: torch.dtype, eps: float, save: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    weights = Folded.empty(w1, operand)
+    unit = weights.w1.new_empty(x.shape if save else 0)
+    rstd = weights.b1.new_empty(x.shape[:3] if save else 0)
+    return x.new_empty(x.shape), unit, rstd, *weights
 
 
 @fused_block_backward.register_fake
 def _(
-    gout: Tensor, x: Tensor, unit: Tensor, rstd: Tensor, taps: Tensor, w1: Tensor, b1: Tensor, w2: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    gout: Tensor, x: Tensor, unit: Tensor, rstd: Tensor, taps: Tensor, folded1: Tensor, b1: Tensor,
+    w2: Tensor, gamma: Tensor, beta: Tensor, w1: Tensor,
+) -> tuple[Tensor, ...]:  # fmt: skip
     d = x.shape[-1]
-    return x.new_empty(x.shape), b1.new_empty(10, d), b1.new_empty(4 * d * (2 * d + 1))
+    shapes = ((d, 1, 3, 3), (d,), (d,), w1.shape, (4 * d * (2 * d + 1),), (10, d))
+    return x.new_empty(x.shape), *(b1.new_empty(shape) for shape in shapes)
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, taps, w1, b1, w2, _, _, _ = inputs
-    _, unit, rstd = output
-    ctx.mark_non_differentiable(unit, rstd)
+    x, _, gamma, beta, w1, *_ = inputs
+    _, *others = output
+    ctx.mark_non_differentiable(*others)
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(x, unit, rstd, taps, w1, b1, w2)
+    ctx.save_for_backward(x, *others, gamma, beta, w1)
 
 
 def _gradient(ctx: Any, gout: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-    w1, b1, w2 = ctx.saved_tensors[4:]
-    gx, gtaps, sums = fused_block_backward(gout, *ctx.saved_tensors)
-    gw1, gw2, gb1 = sums.split([w1.numel(), w2.numel(), b1.numel()])
-    gw1, gw2 = gw1.view_as(w1).to(w1.dtype), gw2.view_as(w2).to(w2.dtype)
-    return gx, gtaps[:9], gw1, gb1, gw2, gtaps[9], None, None
+    b1, w2 = ctx.saved_tensors[5:7]
+    gx, gdepthwise, ggamma, gbeta, gw1, sums, gtaps = fused_block_backward(gout, *ctx.saved_tensors)
+    _, gw2, gb1 = sums.split([w2.numel(), w2.numel(), b1.numel()])
+    return gx, gdepthwise, ggamma, gbeta, gw1, gb1, gw2.view_as(w2), gtaps[9], None, None, None
 
 
 fused_block.register_autograd(_gradient, setup_context=_remember)
@@ -353,20 +367,15 @@ def convnext_block(
     project: torch.nn.Linear, operand: torch.dtype,
 ) -> Tensor:  # fmt: skip
     """The block as one operation. x: N×H×W×d; depthwise: d×1×3×3; `operand`: the type products take."""
-    inputs = (x, *folded(depthwise, norm, expand, project, operand))
-    save = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
-    return fused_block(*inputs, norm.eps, save)[0]
+    parameters = (depthwise, norm.weight, norm.bias, expand.weight, expand.bias, project.weight, project.bias)
+    save = torch.is_grad_enabled() and any(t.requires_grad for t in (x, *parameters))
+    return fused_block(x, *parameters, operand, norm.eps, save)[0]
 
 
 def folded(
     depthwise: Tensor, norm: torch.nn.LayerNorm, expand: torch.nn.Linear, project: torch.nn.Linear,
     operand: torch.dtype,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """The taps, w₁, b₁, w₂ and b₂ that the kernels read.
-
-    The norm's affine part is a part of the first product: w₁(γu + β) + b₁ = (w₁γ)u + (w₁β + b₁).
-    """
-    taps = depthwise.flatten(1).T.float().contiguous()
-    w1 = (expand.weight * norm.weight).to(operand)
-    b1 = expand.bias.float() + (expand.weight * norm.bias).float().sum(1)
-    return taps, w1, b1, project.weight.to(operand), project.bias.float()
+    """The taps, w₁, b₁, w₂ and b₂ that `forward` takes."""
+    matrices = (expand.weight, expand.bias, project.weight)
+    return (*fold(depthwise, norm.weight, norm.bias, *matrices, operand), project.bias.float())
