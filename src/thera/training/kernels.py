@@ -22,9 +22,7 @@ from torch import Tensor
 
 COLUMNS = 128  # of a crop that a program reads at a time
 TARGETS = 256  # that a program draws
-ROUND = tl.constexpr(
-    1.5 * 2**23
-)  # added and taken away again it rounds to the nearest integer, .5 to the even
+ROUND = tl.constexpr(1.5 * 2**23)  # added and taken away it rounds to the nearest integer, .5 to the even
 
 
 @triton.jit
@@ -128,7 +126,8 @@ def _targets(
     inside = e < count
     cell = e // Q % (P * P)
     k = e // (P * P * Q)
-    scale = (tl.load(size + k, inside, other=P).to(tl.float32) / P).to(tl.float64)
+    # Rounded as elsewhere: where a pixel's centre lies on a border, the last bit decides whose it is.
+    scale = tl.div_rn(tl.load(size + k, inside, other=P).to(tl.float32), P * 1.0).to(tl.float64)
     row, y = _place(tl.load(u + 2 * e, inside, other=0.0).to(tl.float64), (cell // P).to(tl.float64), scale)
     col, z = _place(
         tl.load(u + 2 * e + 1, inside, other=0.0).to(tl.float64), (cell % P).to(tl.float64), scale
