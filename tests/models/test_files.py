@@ -42,6 +42,20 @@ def test_a_saved_network_comes_back_exactly(air, tmp_path):
     assert all(torch.equal(state[name], value) for name, value in air.state_dict().items())
 
 
+def test_a_file_that_cannot_be_written_leaves_the_previous_one_whole(air, air_file, monkeypatch):
+    def breaks(tensors, filename, metadata):
+        with open(filename, "wb") as file:
+            file.write(b"half")
+        raise OSError("no space left on device")
+
+    before = air_file.read_bytes()
+    monkeypatch.setattr(safetensors.torch, "save_file", breaks)
+    with pytest.raises(OSError, match="no space"):
+        save_safetensors(air, air_file)
+    assert air_file.read_bytes() == before
+    assert list(air_file.parent.iterdir()) == [air_file]
+
+
 def test_half_storage_rounds_weights_and_keeps_bank_kappa_and_biases(air, tmp_path):
     path = tmp_path / "air.safetensors"
     save_safetensors(air, path, storage="f16")

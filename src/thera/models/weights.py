@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,13 +56,22 @@ def save_safetensors(
     1228801
     """
     check_storage(storage)
-    library = require("safetensors.torch", "torch", "a safetensors file")
     tensors = {}
     for name, tensor in network.state_dict().items():
         half = storage == "f16" and is_half(name, tensor.shape)
         tensors[name] = (tensor.half() if half else tensor.float()).cpu().contiguous()
-    header = {"thera": json.dumps(describe(network, metadata))}
-    library.save_file(tensors, str(path), metadata=header)
+    write_tensors(path, tensors, {"thera": json.dumps(describe(network, metadata))})
+
+
+def write_tensors(path: str | Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
+    """A safetensors file through a temporary one beside it: a crash leaves the previous one whole."""
+    library = require("safetensors.torch", "torch", "a safetensors file")
+    part = Path(f"{path}.part")
+    try:
+        library.save_file(tensors, str(part), metadata=header)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def load_safetensors(path: str | Path) -> tuple[Thera, dict[str, Any]]:

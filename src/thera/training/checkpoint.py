@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from thera.errors import ModelError
+from thera.models.weights import write_tensors
 
 
 def save(path: str | Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-    """Write `path` through a temporary file beside it, so that a crash leaves the previous one whole."""
-    path = Path(path)
-    part = path.with_name(path.name + ".part")
     flat = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
-    save_file(flat, str(part), metadata={"thera-run": json.dumps(about)})
-    os.replace(part, path)
+    write_tensors(path, flat, {"thera-run": json.dumps(about)})
 
 
 def load(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
