@@ -12,11 +12,33 @@ from thera._version import __version__
 
 if TYPE_CHECKING:
     from thera.errors import TheraError
-    from thera.field import Box, Butterworth, Filter, Gaussian, HeatField, Ideal, Lanczos, Point, Transfer
+    from thera.field import (
+        Box,
+        Butterworth,
+        Filter,
+        Gaussian,
+        HeatField,
+        Ideal,
+        Lanczos,
+        Point,
+        Seamless,
+        Transfer,
+    )
     from thera.imaging.api import upscale
     from thera.models import Model, load
 
-_FIELD = ("HeatField", "Filter", "Gaussian", "Box", "Butterworth", "Ideal", "Lanczos", "Point", "Transfer")
+_FIELD = (
+    "HeatField",
+    "Filter",
+    "Gaussian",
+    "Box",
+    "Butterworth",
+    "Ideal",
+    "Lanczos",
+    "Point",
+    "Seamless",
+    "Transfer",
+)
 _HOMES = {
     **dict.fromkeys(_FIELD, "thera.field"),
     "Model": "thera.models",
@@ -35,6 +57,7 @@ __all__ = [
     "Lanczos",
     "Model",
     "Point",
+    "Seamless",
     "TheraError",
     "Transfer",
     "__version__",

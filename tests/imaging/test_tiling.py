@@ -24,11 +24,11 @@ def rendered(model, image, plan, ensemble=False, psf=None) -> np.ndarray:
 
 
 def plan_of(model, source, size, rows, cols, psf=None) -> Plan:
-    reach = tiling.reach_of(psf or Gaussian(), source, size, model.info.kappa)
+    reach = tiling.reach_of(psf or model.psf(source, size), source, size, model.info.kappa)
     return Plan(source, size, rows, cols, model.info.halo, model.info.alignment, reach, 0, 0)
 
 
-SIZES = [(282, 402), (283, 353), (235, 335), (95, 134), (70, 100), (20, 31), (1, 1)]
+SIZES = [(850, 402), (282, 402), (283, 353), (235, 335), (95, 134), (70, 100), (20, 31), (1, 1)]
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)

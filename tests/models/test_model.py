@@ -8,7 +8,7 @@ import torch
 from model_reference import network
 
 from thera.errors import InvalidInput
-from thera.field import Box, Gaussian, HeatField
+from thera.field import Box, Gaussian, HeatField, Seamless
 from thera.models import Model
 from thera.models.export import onnx_bytes
 from thera.models.onnx_engine import OnnxEngine
@@ -146,6 +146,14 @@ def test_rotated_fields_lie_in_the_orientation_of_the_image(ours, image):
     for field in fields:
         part = field.render(scale=2, region=region)
         assert np.abs(np.asarray(field.render(scale=2))[4:14, 6:22] - np.asarray(part)).max() < 1e-6
+
+
+def test_beyond_eight_times_a_model_is_rendered_without_seams(ours, image):
+    field = ours.encode(image)
+    large = ours.upscale(image, scale=9)
+    assert np.allclose(np.asarray(large), np.asarray(field.render(scale=9, psf=Seamless())), atol=1e-6)
+    assert not np.allclose(large, field.render(scale=9), atol=1e-4)
+    assert np.allclose(ours.upscale(image, scale=8), field.render(scale=8), atol=1e-6)
 
 
 def test_published_models_read_both_axes_through_one_t_that_of_the_rows():

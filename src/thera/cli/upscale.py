@@ -40,7 +40,10 @@ FILTERS = ("gaussian", "box", "butterworth", "ideal", "none")
     help="The mean of four rotations: a little better, four times as long. [default: no]",
 )
 @click.option(
-    "--filter", "shape", type=click.Choice(FILTERS), help="Of the output pixel. [default: gaussian]"
+    "--filter",
+    "shape",
+    type=click.Choice(FILTERS),
+    help="Of the output pixel. [default: gaussian, and beyond ×8 without seams]",
 )
 @click.option(
     "--sharpness", type=float, default=1.0, show_default=True, help="Above 1 crisper, below 1 softer."

@@ -19,7 +19,7 @@ from thera.models.weights import read_header
 LIMITS = """\
 - Trained on photographs reduced by clean bicubic: it does not repair JPEG blocks, noise, blur or dust.
 - It predicts the mean of what is plausible and invents nothing: textures finer than the input's stay soft.
-- Scales beyond those of training work, and get softer; beyond ×20 faint squares show beside strong edges.
+- Scales beyond those of training work, and get softer.
 - The photographs belong to their photographers and are not part of the package."""
 
 

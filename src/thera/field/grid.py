@@ -18,10 +18,13 @@ from thera.errors import InvalidInput
 from thera.field.psf import Filter
 
 # A cell magnified more than this is evaluated in parts, so that the table of offsets stays small.
-LARGEST_PATCH = 32
+LARGEST_PATCH = 40
 # Samples per footprint that make an average over samples an accurate integral. A footprint of a few pixels
 # has two to each of them besides: there is detail in a field that is finer than its pixels, and would alias.
 SAMPLES_PER_FOOTPRINT, FEW_PIXELS = 3, 6
+# Where cells can be seen, they give way to each other so many input pixels before and behind a border:
+# their fields were learnt one by one, and differ there by a grey level or two.
+OVERLAP = 0.1
 
 
 @dataclass(frozen=True)
@@ -163,36 +166,69 @@ class Taps:
     index: np.ndarray
     weight: np.ndarray
 
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def band(self, start: int, stop: int) -> tuple[slice, Taps]:
+        """The samples that output pixels [start, stop) take, and how those take them."""
+        index, weight = self.index[start:stop], self.weight[start:stop]
+        first = int(index.min())
+        return slice(first, int(index.max()) + 1), Taps(index - first, weight)
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """For each output pixel the sample of its own cell; for those `at` some places that of another, and how
+    much of it."""
+
+    index: np.ndarray  # (size,)
+    at: np.ndarray
+    other: np.ndarray
+    share: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def band(self, start: int, stop: int) -> tuple[slice, Overlap]:
+        """As of `Taps`."""
+        index, some = self.index[start:stop], slice(*np.searchsorted(self.at, (start, stop)))
+        taken = np.concatenate([index, self.other[some]])
+        first = int(taken.min())
+        part = Overlap(index - first, self.at[some] - start, self.other[some] - first, self.share[some])
+        return slice(first, int(taken.max()) + 1), part
+
 
 @dataclass(frozen=True)
 class Reading:
     """How one axis is read: samples of the field, each through a footprint of `step` input pixels, and, where
-    an output pixel is larger than an input pixel, the average of them across cells (`taps`)."""
+    an output pixel takes several of them, across cells, what it makes of them (`taps`)."""
 
     axis: Axis
     step: float
-    taps: Taps | None = None
+    taps: Taps | Overlap | None = None
 
     def band(self, start: int, stop: int) -> Reading:
         """The reading of output pixels [start, stop) alone."""
         if self.taps is None:
             return Reading(self.axis[start:stop], self.step)
-        index, weight = self.taps.index[start:stop], self.taps.weight[start:stop]
-        first = int(index.min())
-        return Reading(self.axis[first : int(index.max()) + 1], self.step, Taps(index - first, weight))
+        part, taps = self.taps.band(start, stop)
+        return Reading(self.axis[part], self.step, taps)
 
     def __len__(self) -> int:
-        return len(self.axis) if self.taps is None else len(self.taps.index)
+        return len(self.axis if self.taps is None else self.taps)
 
 
 def reading(axis: Axis, cells: int, psf: Filter, kappa: float, order: int) -> Reading:
-    """Read an axis directly, or, where the footprint exceeds a cell, through finer samples across cells.
+    """Read an axis directly, or, where the footprint exceeds a cell, through finer samples across cells; or,
+    where output pixels are finer than the filter is made for, as of that size, and without seams.
 
     A local field ends with its cell, so damping its components cannot average neighbouring pixels: that takes
     samples of several cells. They lie 1/m apart, enough of them in a footprint, and each has passed the
     filter at a footprint of 1/m already. Weights are normalised over the image, so borders stay unbiased.
     """
     footprint = psf.footprint
+    if axis.step < psf.finest:
+        return Reading(axis, psf.finest) if order else overlapping(axis, cells, psf.finest)
     if footprint is None or footprint * axis.step <= 1:
         return Reading(axis, axis.step)
     size = footprint * axis.step
@@ -212,3 +248,26 @@ def reading(axis: Axis, cells: int, psf: Filter, kappa: float, order: int) -> Re
     index = np.clip(index[:, used], 0, cells * m - 1)
     fine = Reading(Axis.whole(cells, cells * m), 1 / (m * footprint), Taps(index, u[order][:, used]))
     return fine.band(0, len(axis))
+
+
+def overlapping(axis: Axis, cells: int, step: float) -> Reading:
+    """Read an axis where every cell reaches beyond its borders, and gives way there to the next, linearly."""
+    centre = axis.centre
+    cell = np.arange(max(axis.cell[0] - 1, 0), min(axis.cell[-1] + 2, cells))
+    reach = 1.001 * OVERLAP  # what is read has to contain what is needed, however that is rounded
+    begin, end = np.searchsorted(centre, cell - reach), np.searchsorted(centre, cell + 1 + reach)
+    first = np.cumsum(end - begin) - end  # output pixel i in cell p is sample first[p] + i
+    output = np.arange(np.sum(end - begin)) - np.repeat(first, end - begin)
+    owner = np.repeat(cell, end - begin)
+    samples = Axis(owner, centre[output] - owner - 0.5, axis.step)
+
+    own = axis.cell - cell[0]
+    ahead = np.where(axis.offset > 0, 1, -1)  # to the nearest border, and the cell behind it
+    gap = 0.5 - np.abs(axis.offset)
+    inside = (axis.cell + ahead >= 0) & (axis.cell + ahead < cells)
+    at = np.flatnonzero((gap < OVERLAP) & inside)
+    number = np.arange(len(axis))
+    taps = Overlap(
+        first[own] + number, at, (first[own + ahead * inside] + number)[at], 0.5 - gap[at] / (2 * OVERLAP)
+    )
+    return Reading(samples, step, taps)

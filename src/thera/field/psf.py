@@ -27,6 +27,8 @@ Array = Any  # a NumPy or torch array; see array-api-compat
 # κ is smaller, too small to keep a downscaled picture from aliasing: it passes ¾ there.
 NYQUIST_KAPPA = math.log(4) / (2 * math.pi**2)
 
+FINEST = 1 / 8  # beyond all scales that networks are trained at
+
 
 # Where jinc(r) = 2 J₁(πr) / (πr), the transform of a disc of diameter 1, is 0.
 JINC_ZEROS = (1.2196699, 2.2331306, 3.2383155)
@@ -42,6 +44,12 @@ class Filter(ABC):
         A footprint larger than an input pixel is spread across cells (see `spread`).
         """
         return 1.0
+
+    @property
+    def finest(self) -> float:
+        """The smallest output pixel that it is made for, in input pixels: smaller ones are read as of this
+        size, and across the borders of cells (`grid.overlapping`). At 0 all are read as they are."""
+        return 0.0
 
     @abstractmethod
     def response(self, nu1: Array, nu2: Array, kappa: float) -> Array:
@@ -118,6 +126,20 @@ class Gaussian(Filter):
     def response(self, nu1: Array, nu2: Array, kappa: float) -> Array:
         xp = array_namespace(nu1)
         return xp.exp(-kappa * self.bandwidth**2 * (nu1**2 + nu2**2))
+
+
+@dataclass(frozen=True)
+class Seamless(Gaussian):
+    """The Gaussian, but beyond ×8 for the eye: no finer than at ×8, and continuous from cell to cell.
+
+    A network learns each cell by itself, at smaller scales than that. What its field holds that only shows
+    beyond them is noise, and from cell to cell it may jump by a grey level or two. On a regular grid that is
+    finer than `finest` both are gone: cells give way to each other over a fifth of their width.
+    """
+
+    @property
+    def finest(self) -> float:
+        return FINEST if self.t is None else 0.0
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from thera.errors import InvalidInput
-from thera.field.grid import LARGEST_PATCH, Axis, Patches, Reading, Taps, reading
+from thera.field.grid import LARGEST_PATCH, Axis, Overlap, Patches, Reading, Taps, reading
+from thera.field.namespace import array_namespace
 from thera.field.product import Pick, Tables, send
-from thera.field.psf import Box, Butterworth, Covariance, Filter, Gaussian, Ideal, Lanczos, Point
+from thera.field.psf import Box, Butterworth, Covariance, Filter, Gaussian, Ideal, Lanczos, Point, Seamless
 
 if TYPE_CHECKING:
     from thera.field.heatfield import HeatField
 
 Array = Any
-OURS = (Gaussian, Covariance, Lanczos, Box, Butterworth, Ideal, Point)
+OURS = (Gaussian, Seamless, Covariance, Lanczos, Box, Butterworth, Ideal, Point)
 
 
 class Average(NamedTuple):
@@ -41,6 +42,35 @@ class Average(NamedTuple):
         return sum(pick.nbytes + weight.nbytes for pick, weight in self.taps)
 
 
+class Blend(NamedTuple):
+    """One sample for each output pixel along an axis, and at some of them a share of another."""
+
+    index: Array
+    at: Array
+    other: Array
+    share: Array
+
+    @classmethod
+    def of(cls, field: HeatField, overlap: Overlap, order: np.ndarray | None) -> Blend:
+        """`order`: where the samples lie, if not one after the other."""
+        places = [overlap.index, overlap.at, overlap.other]
+        if order is not None:
+            places = [order[overlap.index], overlap.at, order[overlap.other]]
+        index, at, other = (field.namespace.asarray(place, device=field.device) for place in places)
+        return cls(index, at, other, send(field, overlap.share)[:, None, None])
+
+    def take(self, samples: Array, axis: int) -> Array:
+        xp = array_namespace(samples)
+        out, other = (xp.take(samples, index, axis=axis) for index in (self.index, self.other))
+        at, share = (self.at, self.share) if axis == 0 else ((slice(None), self.at), self.share[:, 0])
+        out[at] += share * (other - out[at])
+        return out
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self)
+
+
 @dataclass(frozen=True)
 class Band:
     """Output rows [start, stop) of a rendering: the samples it takes and what they are put together by, with
@@ -49,7 +79,7 @@ class Band:
     start: int
     stop: int
     tables: Tables
-    steps: list[tuple[int, Pick | Average]]  # by axis, in turn
+    steps: list[tuple[int, Pick | Average | Blend]]  # by axis, in turn
 
     def read(self, field: HeatField) -> Array:
         samples = self.tables.product(field)
@@ -157,8 +187,11 @@ class Layout:
         part = self.down.band(start, stop)
         patches = Patches.of(part.axis, self.largest)
         tables = Tables.of(field, patches, self.columns, self.gain, self.bias, self.memory // 2)
-        steps: list[tuple[int, Pick | Average]] = []
+        steps: list[tuple[int, Pick | Average | Blend]] = []
         for axis, samples, taps in ((1, self.columns, self.along.taps), (0, patches, part.taps)):
+            if isinstance(taps, Overlap):
+                steps.append((axis, Blend.of(field, taps, samples.index)))
+                continue
             if samples.index is not None:
                 steps.append((axis, Pick.of(field, samples.index)))
             if taps is not None:
@@ -188,5 +221,5 @@ def _band_height(down: Reading, samples: int) -> tuple[int, int]:
         cells = max(1, int(samples / (per_cell + 1)))
         return max(1, int(cells * per_cell) if per_cell < samples else samples), largest
     fine_per_output = max(1.0, len(down.axis) / len(down))
-    reach = down.taps.index.shape[1]
+    reach = down.taps.index[0].size
     return max(1, int((samples - reach) / fine_per_output)), LARGEST_PATCH

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.field import Filter
-from thera.field.grid import Axis, reading
+from thera.field.grid import Axis, Taps, reading
 
 #: Output pixels along a side of what is averaged at a time: a product with few zeros in its matrix.
 PIECE = 16
@@ -48,7 +48,7 @@ def _weights(axis: Axis, cells: int, psf: Filter, kappa: float) -> list[Weights]
     way, found = reading(axis, cells, psf, kappa, order=0), []
     for start in range(0, len(axis), PIECE):
         part = way.band(start, min(start + PIECE, len(axis)))
-        assert part.taps is not None, "an output pixel averages several cells"
+        assert isinstance(part.taps, Taps), "an output pixel averages several cells"
         index = part.axis.cell[part.taps.index]
         first = int(index.min())
         matrix = np.zeros((len(index), int(index.max()) + 1 - first), np.float32)

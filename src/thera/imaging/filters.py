@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from thera.errors import InvalidInput
-from thera.field import Box, Butterworth, Filter, Gaussian, Ideal, Point
+from thera.field import Box, Butterworth, Filter, Gaussian, Ideal, Point, Seamless
 
 
 def filter_of(shape: str | None, sharpness: float) -> Filter | None:
@@ -24,4 +24,4 @@ def filter_of(shape: str | None, sharpness: float) -> Filter | None:
         return Ideal(sharpness)
     if shape == "none":
         return Point()
-    return Gaussian(1 / sharpness)
+    return Seamless(1 / sharpness) if shape is None else Gaussian(1 / sharpness)

@@ -11,7 +11,7 @@ import array_api_compat
 import numpy as np
 
 from thera.errors import InvalidInput, ModelError
-from thera.field import Filter, Gaussian, HeatField
+from thera.field import Filter, Gaussian, HeatField, Seamless
 from thera.field.grid import Axis, axes
 from thera.field.namespace import array_namespace
 from thera.field.psf import as_filter, to_numpy
@@ -110,11 +110,12 @@ class Model:
     def psf(self, shape: Sequence[int], size: Sequence[int], quarters: int = 0) -> Filter:
         """The filter this model reads its fields through, from H×W to H'×W', unless asked for another.
 
-        It is the paper's Gaussian. The published models know one t for both axes, (H/H')², also when the
-        ensemble has turned the image by `quarters` and H is what was its width.
+        It is the paper's Gaussian, without the seams that would show beyond ×8. The published models know one
+        t for both axes, (H/H')², also when the ensemble has turned the image by `quarters` and H is what was
+        its width.
         """
         if not self.info.spec.published:
-            return Gaussian()
+            return Seamless()
         axis = quarters % 2
         return Gaussian(t=(shape[axis] / size[axis]) ** 2)
 
