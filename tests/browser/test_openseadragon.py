@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import socket
 import subprocess
 import sys
@@ -19,9 +18,7 @@ from PIL import Image
 
 import thera
 
-HERE = Path(__file__).parent
-OPENSEADRAGON = HERE / "node_modules" / "openseadragon" / "build" / "openseadragon" / "openseadragon.min.js"
-PHOTO = HERE.parent / "data" / "astronaut.png"
+PHOTO = Path(__file__).parents[1] / "data" / "astronaut.png"
 WIDTH, HEIGHT = 512, 400  # of the page
 PAGE = (
     """<!doctype html><body style="margin: 0"><div id="viewer" style="width: 100vw; height: 100vh"></div>"""
@@ -50,14 +47,6 @@ ZOOM_TO_FULL_SIZE = """
 
 
 @pytest.fixture(scope="module")
-def library() -> Path:
-    if not OPENSEADRAGON.is_file():
-        refuse = pytest.fail if os.environ.get("THERA_REQUIRE_BROWSER") == "1" else pytest.skip
-        refuse("these tests need OpenSeadragon: run `npm ci` in tests/browser")
-    return OPENSEADRAGON
-
-
-@pytest.fixture(scope="module")
 def served(tmp_path_factory) -> Iterator[str]:
     """`thera serve` with a photograph of 96×64, as a program of its own."""
     folder = tmp_path_factory.mktemp("images")
@@ -82,10 +71,10 @@ def served(tmp_path_factory) -> Iterator[str]:
 
 
 @pytest.fixture
-def page(browser: Any, library: Path) -> Iterator[Any]:
+def page(browser: Any, openseadragon: Path) -> Iterator[Any]:
     page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
     page.set_content(PAGE)
-    page.add_script_tag(path=str(library))
+    page.add_script_tag(path=str(openseadragon))
     yield page
     page.close()
 
