@@ -44,15 +44,17 @@ def card(about: dict[str, Any], records: list[Record]) -> str:
 
 
 def _stages(stages: list[dict[str, Any]]) -> list[str]:
-    titles = ("start", "images", "inputs", "scales", "steps × batch", "optimiser, rate", "minutes")
+    titles = ("start", "images", "inputs", "scales", "targets", "steps × batch", "optimiser, rate", "minutes")
     rows = [f"| {' | '.join(titles)} |", "| --- " * len(titles) + "|"]
     for s in stages:
         d, o = s["data"], s["optimiser"]
         low, high = d["scales"]
         steps = s["patches"] // d["batch"]
+        teacher = s.get("teacher", {}).get("model")
         rows.append(
             f"| {s['start'] or 'random'} | {s['images']} with copies, {s['megapixels']:g} Mpx "
             f"| {d['patch']}² | ×{low:g} to ×{high:g}, {d.get('spread', 'uniform')} "
+            f"| {f'what {teacher} sees' if teacher else 'images'} "
             f"| {steps:,} × {d['batch']} | {o.get('method', 'adam').capitalize()}, {o['rate']:g} "
             f"| {s.get('minutes', '—')} |"
         )
