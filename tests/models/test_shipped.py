@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 
 import numpy as np
+import onnx
 import pytest
 
 from thera.models import load, shipped
@@ -75,11 +75,14 @@ def test_a_shipped_model_sharpens_a_photograph_and_keeps_its_colours(model, phot
 @pytest.mark.parametrize("model", SHIPPED, ids=lambda model: model.name)
 def test_files_are_small_and_say_nothing_of_where_they_were_made(model):
     for path in (model.onnx, model.safetensors):
-        data = path.read_bytes()
-        assert len(data) < 2.2 * model.parameters + 200_000  # two bytes a weight
-        for trace in (b"site-packages", b"/home", b"/usr/", b"/tmp", b"stack_trace"):
-            assert trace not in data
-        assert not re.search(rb"\w{3}\.py", data), "a name; three bytes alone are found among the weights"
+        assert path.stat().st_size < 2.2 * model.parameters + 200_000  # two bytes a weight
+    graph = onnx.load(model.onnx)
+    for tensor in graph.graph.initializer:
+        tensor.ClearField("raw_data")  # among millions of weights any three bytes are found
+    header = model.safetensors.read_bytes()
+    header = header[8 : 8 + int.from_bytes(header[:8], "little")]
+    for trace in (b"site-packages", b".py", b"/home", b"/usr/", b"/tmp", b"stack_trace"):
+        assert trace not in graph.SerializeToString() + header
 
 
 @pytest.mark.parametrize("times", [1.4, 2, 3, 4, 5.5, 8])

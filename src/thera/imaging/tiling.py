@@ -174,11 +174,12 @@ def _widened(low: int, high: int, by: int, length: int) -> tuple[int, int]:
 
 def reach_of(psf: Filter | None, source: tuple[int, int], size: tuple[int, int], kappa: float) -> int:
     """Cells beyond its own that an output pixel looks at: of an image that grows none, or the next."""
+    if psf is None:
+        return 0
     steps = [n / N for n, N in zip(source, size, strict=True)]
-    footprint = None if psf is None else psf.footprint
-    widest = 0.0 if footprint is None else footprint * max(steps)
-    if psf is None or widest <= 1:
-        return int(psf is not None and min(steps) < psf.finest)
+    widest = (psf.footprint or 0.0) * max(steps)
+    if widest <= 1:
+        return int(min(steps) < psf.finest)
     return math.ceil(psf.radius(widest, 0.0, kappa)) + 2
 
 

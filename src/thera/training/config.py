@@ -29,7 +29,7 @@ class Data:
 class Objective:
     """loss + tv · E|∇Φ(x, 0)| + seam · E|jump of Φ(x, 0) between cells|, in units of image / 0.5."""
 
-    loss: str = "l1"  # or the root mean square: "rms" each patch's, "mse" the whole batch's, for hard edges
+    loss: str = "l1"  # or the root mean square: "rms" each patch's, "mse" the whole batch's
     tv: float = 1e-4
     seam: float = 0.0
 
