@@ -28,12 +28,17 @@ def test_scores_are_the_means_of_the_stored_results_beside_the_reference():
 def test_stages_are_counted_in_patches_of_48():
     text = card(ABOUT, [record(38.0)])
     assert "2.6 million patches" in text
-    assert "| random | 10 with copies, 4.2 Mpx | 96² | ×1.2 to ×4, uniform | images | 10,000 × 64 |" in text
+    assert (
+        "| random | 10 with copies, 4.2 Mpx | 96² | ×1.2 to ×4, uniform | images, L1 | 10,000 × 64 |" in text
+    )
 
 
 def test_a_stage_under_a_teacher_names_it():
     taught = {**ABOUT["training"][0], "start": "edsr-air", "teacher": {"model": "edsr-pro"}}
-    assert "| what edsr-pro sees |" in card(ABOUT | {"training": [taught]}, [record(38.0)])
+    assert "| what edsr-pro sees, L1 |" in card(ABOUT | {"training": [taught]}, [record(38.0)])
+    half = taught | {"teacher": {"model": "edsr-pro", "share": 0.5}, "objective": {"loss": "mse"}}
+    text = card(ABOUT | {"training": [half]}, [record(38.0)])
+    assert "| 50% images and 50% what edsr-pro sees, MSE |" in text
 
 
 def test_a_model_without_results_has_no_card():

@@ -79,6 +79,20 @@ def test_scales_cover_their_range_and_log_favours_the_small():
     assert abs((n < (12 * 49) ** 0.5).float().mean() - 0.5) < 0.03
 
 
+@pytest.mark.parametrize("detail", [0.0, 1.0])
+def test_a_small_image_is_drawn_at_the_scales_that_it_has_room_for(detail):
+    rng = np.random.default_rng(0)
+    dark, light = rng.integers(0, 100, (40, 30, 3), np.uint8), rng.integers(150, 250, (60, 90, 3), np.uint8)
+    sampler = Sampler([dark, light], Data(patch=12, scales=(1.5, 4.0), detail=detail))
+    torch.manual_seed(0)
+    batch = sampler.build(sampler.draw(1000))
+    from_dark = batch.target.flatten(1) < 0.5
+    assert (from_dark.all(1) | ~from_dark.any(1)).all()  # nothing of a neighbour in the buffer
+    size = 12 * batch.t**-0.5
+    for sizes, largest in ((size[from_dark[:, 0]], 30.0), (size[~from_dark[:, 0]], 48.0)):
+        torch.testing.assert_close(torch.stack([sizes.min(), sizes.max()]), torch.tensor([18.0, largest]))
+
+
 def test_sources_are_multiples_of_a_255th(photos):
     sampler = Sampler(read_images([photos], 48), Data(patch=12, batch=4))
     torch.manual_seed(0)
@@ -101,6 +115,13 @@ def test_images_come_from_folders_and_tar_files_and_bad_ones_are_named(photos, t
     images = read_images([photos, archive], 48, resized=(0.5,), skip=told.append)
     assert len(images) == 4 + 4 + 1  # at half size the ramp is 45 pixels high: too small
     assert len(told) == 2 and "broken.png" in told[0] and "20×20" in told[1]
+
+
+def test_soft_copies_are_as_bright_and_less_sharp(photos):
+    crisp, *soft = (image.astype(float) for image in read_images([photos], 48, soft=(0.5, 1.0))[:3])
+    slopes = [np.abs(np.diff(image, axis=0)).mean() for image in (crisp, *soft)]
+    assert slopes[0] > slopes[1] > slopes[2]
+    assert all(abs(image.mean() - crisp.mean()) < 1 for image in soft)
 
 
 def test_an_empty_folder_is_an_error(tmp_path):

@@ -27,6 +27,7 @@ def card(about: dict[str, Any], records: list[Record]) -> str:
     """One model's card as Markdown."""
     name, stages = about["name"], about.get("training", [])
     patches = sum(stage["patches"] * stage["data"]["patch"] ** 2 for stage in stages) / 48**2
+    copies = "smaller and softer" if any(stage["data"].get("soft") for stage in stages) else "smaller"
     lines = [
         f"# {name}",
         f"{about['parameters'] / 1e6:.2f} M parameters, {about['components']} components. "
@@ -34,7 +35,7 @@ def card(about: dict[str, Any], records: list[Record]) -> str:
         f"{sum(stage.get('minutes', 0) for stage in stages):g} minutes of one H200.",
         "## Training",
         *_stages(stages),
-        "Data: photographs of 0.1 to 1.1 megapixels, and smaller copies of them. Not DIV2K.",
+        f"Data: photographs of 0.1 to 1.1 megapixels, and {copies} copies of them. Not DIV2K.",
         "## Scores",
         *_scores(name, records),
         "## Limits",
@@ -44,21 +45,33 @@ def card(about: dict[str, Any], records: list[Record]) -> str:
 
 
 def _stages(stages: list[dict[str, Any]]) -> list[str]:
-    titles = ("start", "images", "inputs", "scales", "targets", "steps × batch", "optimiser, rate", "minutes")
-    rows = [f"| {' | '.join(titles)} |", "| --- " * len(titles) + "|"]
+    rows = [
+        "| start | images | inputs | scales | targets, loss | steps × batch | optimiser, rate | minutes |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
     for s in stages:
         d, o = s["data"], s["optimiser"]
         low, high = d["scales"]
         steps = s["patches"] // d["batch"]
-        teacher = s.get("teacher", {}).get("model")
         rows.append(
             f"| {s['start'] or 'random'} | {s['images']} with copies, {s['megapixels']:g} Mpx "
             f"| {d['patch']}² | ×{low:g} to ×{high:g}, {d.get('spread', 'uniform')} "
-            f"| {f'what {teacher} sees' if teacher else 'images'} "
+            f"| {_targets(s)} "
             f"| {steps:,} × {d['batch']} | {o.get('method', 'adam').capitalize()}, {o['rate']:g} "
             f"| {s.get('minutes', '—')} |"
         )
     return ["\n".join(rows)]
+
+
+def _targets(stage: dict[str, Any]) -> str:
+    """What a stage learnt from, and by which distance."""
+    teacher, loss = stage.get("teacher", {}), stage.get("objective", {}).get("loss", "l1").upper()
+    share = teacher.get("share", 1.0) if teacher.get("model") else 0.0
+    parts = (1 - share, "images"), (share, f"what {teacher.get('model')} sees")
+    return (
+        " and ".join(what if part == 1 else f"{part:.0%} {what}" for part, what in parts if part)
+        + f", {loss}"
+    )
 
 
 def _scores(name: str, records: list[Record]) -> list[str]:

@@ -22,6 +22,7 @@ class Data:
     spread: str = "uniform"  # of r between the two, or "log": as many from ×1.5 to ×3 as from ×3 to ×6
     targets: int = 1  # supervised pixels per input pixel, one drawn in each cell; the paper draws patch²
     resized: tuple[float, ...] = ()  # further copies of every image at these sizes
+    soft: tuple[float, ...] = ()  # and blurred by Gaussians of these deviations, in pixels
     detail: float = 0.0  # crops are drawn as often as the image's mean slope there, to this power
 
 
@@ -87,6 +88,8 @@ class Config:
         _check(
             all(0 < s <= 1 for s in self.data.resized), "data.resized", self.data.resized, "sizes in (0, 1]"
         )
+        soft = self.data.soft
+        _check(all(s > 0 for s in soft), "data.soft", soft, "deviations above 0, in pixels")
         _check(self.data.detail >= 0, "data.detail", self.data.detail, "0 or more")
         losses = ("l1", "rms", "mse")
         _check(self.objective.loss in losses, "objective.loss", self.objective.loss, "'l1', 'rms' or 'mse'")

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageFilter, UnidentifiedImageError
 from torch import Tensor, nn
 
 from thera.errors import InvalidInput
@@ -32,9 +32,10 @@ def read_images(
     paths: list[str | Path],
     smallest: int,
     resized: tuple[float, ...] = (),
+    soft: tuple[float, ...] = (),
     skip: Callable[[str], None] = print,
 ) -> list[np.ndarray]:
-    """All images of folders and tar files as H×W×3 uint8, and their copies at the sizes of `resized`.
+    """All images of folders and tar files as H×W×3 uint8, and their resized and softened copies.
 
     An image that cannot be read or is smaller than `smallest` is skipped, and `skip` is told which and why.
     """
@@ -49,8 +50,9 @@ def read_images(
         for s in resized:
             size = (round(image.width * s), round(image.height * s))
             copies.append(image.resize(size, Image.Resampling.BICUBIC))
+        copies += [image.filter(ImageFilter.GaussianBlur(sigma)) for sigma in soft]
         kept = [np.array(c) for c in copies if min(c.size) >= smallest]
-        small = f"skipped {name}: {image.width}×{image.height} is smaller than the largest crop, {smallest}"
+        small = f"skipped {name}: {image.width}×{image.height} is smaller than the smallest crop, {smallest}"
         return kept or small
 
     images: list[np.ndarray] = []
@@ -171,14 +173,17 @@ class Sampler:
         return Batch(source, target.view(*at.shape[:-1], 3) / 255, x, scale**-2)
 
     def _crops(self, u: dict[str, Tensor]) -> Crops:
-        """Where the crops lie: size by scale, place anywhere or by detail, flipped and turned."""
-        low, high = self.smallest, self.largest
-        ratio = u["size"] if self.config.spread == "uniform" else log_spread(u["size"], low, high + 1)
-        n = low + (ratio * (high - low + 1)).long().clamp_(max=high - low)  # the scale is n / P
+        """Where the crops lie: size by scale, place anywhere or by detail, flipped and turned.
+
+        An image too small for the largest scale is drawn at those that it has room for.
+        """
         drawn = torch.searchsorted(self.share, u["image"]).clamp_(max=len(self.share) - 1)
         which = self.owner[drawn] if self.config.detail else drawn
-        width = self.width[which]
-        room = torch.stack([self.height[which], width], 1) - n[:, None]
+        height, width = self.height[which], self.width[which]
+        low, high = self.smallest, torch.minimum(height, width).clamp(max=self.largest)
+        ratio = u["size"] if self.config.spread == "uniform" else log_spread(u["size"], low, high + 1)
+        n = low + torch.minimum((ratio * (high - low + 1)).long(), high - low)  # the scale is n / P
+        room = torch.stack([height, width], 1) - n[:, None]
         corner = (u["corner"] * (room + 1)).long()
         if self.config.detail:  # the crop's centre lies in the block
             corner = (self.block[drawn] + u["corner"] * BLOCK - n[:, None] / 2).long()
@@ -203,7 +208,7 @@ def turned(turn: Tensor, width: Tensor, n: Tensor) -> tuple[Tensor, Tensor, Tens
     return (flipped * steps).sum(1) * (n - 1), down, across
 
 
-def log_spread(u: Tensor, low: float, high: float) -> Tensor:
+def log_spread(u: Tensor, low: float, high: Tensor | float) -> Tensor:
     """Where in [0, 1) of the way from low to high a number lies whose logarithm is uniform."""
     return (low * (high / low) ** u - low) / (high - low)
 
