@@ -73,3 +73,35 @@ def test_a_derivative_is_of_every_cell_by_itself(asarray):
     ours = np.asarray(field.render(scale=16, psf=SEAMLESS, derivative=(1, 1)))
     theirs = np.asarray(field.render(scale=16, psf=tf.Gaussian(t=1 / 64), derivative=(1, 1)))
     np.testing.assert_allclose(ours, theirs, atol=TOLERANCE * 400)  # the frequencies' product
+
+
+@pytest.mark.parametrize("step", [0.02, 0.1])
+def test_points_are_read_without_seams_too(asarray, step):
+    field = random_field(asarray=asarray, shape=(4, 3))
+    rng = np.random.default_rng(0)
+    points = np.concatenate([rng.uniform(0, (4, 3), (300, 2)), [[2.0, 1.0], [0.0, 3.0], [1.95, 2.08]]])
+    turn = np.deg2rad(30)
+    turned = step * np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
+    expected = np.array([blended(field, p) for p in points])
+    found = field.sample(points, SEAMLESS, jacobian=turned)
+    np.testing.assert_allclose(np.asarray(found), expected, atol=TOLERANCE)
+    each = field.sample(points, SEAMLESS, jacobian=np.broadcast_to(turned, (len(points), 2, 2)))
+    np.testing.assert_allclose(np.asarray(each), expected, atol=TOLERANCE)
+
+
+def test_a_warp_that_only_enlarges_is_the_rendering(asarray):
+    field = random_field(asarray=asarray, shape=(4, 3))
+    mapping = [[1 / 12, 0, 0], [0, 1 / 12, 0]]
+    warped = np.asarray(field.warp(mapping, (48, 36), SEAMLESS))
+    np.testing.assert_allclose(warped, np.asarray(field.render(scale=12, psf=SEAMLESS)), atol=TOLERANCE)
+
+
+def test_points_of_coarser_pixels_are_the_gaussians(asarray):
+    """Of two points beside each other the one with the finer pixel is blended, the other is not."""
+    field = random_field(asarray=asarray, shape=(4, 3))
+    points, steps = np.array([[2.02, 1.5], [2.02, 1.5]]), np.array([0.05, 0.2])[:, None, None] * np.eye(2)
+    fine, coarse = np.asarray(field.sample(points, SEAMLESS, jacobian=steps))
+    np.testing.assert_allclose(fine, blended(field, points[0]), atol=TOLERANCE)
+    plain = np.asarray(field.sample(points[1:], tf.Gaussian(), jacobian=steps[1]))
+    np.testing.assert_allclose(coarse, plain[0], atol=TOLERANCE)
+    assert np.abs(fine - coarse).max() > 0.01

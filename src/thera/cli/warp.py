@@ -154,14 +154,14 @@ def prepare(
 ) -> "WarpedRaster | WarpedPicture":
     """What is to be done, all of it checked before anything is computed."""
     from thera.field import Box as BoxFilter
-    from thera.field import Gaussian, Lanczos
+    from thera.field import Lanczos, Seamless
     from thera.geo.raster import describe, is_raster
     from thera.geo.values import Stretch
     from thera.imaging.formats import FORMATS, format_of
     from thera.models import load
 
     common = {name: given.pop(name) for name in ("ensemble", "memory", "overwrite", "strip")}
-    common["psf"] = {"lanczos": Lanczos, "gaussian": Gaussian, "box": BoxFilter}[shape]()
+    common["psf"] = {"lanczos": Lanczos, "gaussian": Seamless, "box": BoxFilter}[shape]()
     view = view_of(to, size, **given)
     if to is None and (resolution is not None or bounds is not None):
         raise InvalidInput("--resolution and --bounds are of a coordinate system: give --to as well.")

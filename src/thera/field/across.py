@@ -20,7 +20,7 @@ import numpy as np
 
 from thera.errors import InvalidInput
 from thera.field.grid import FEW_PIXELS, SAMPLES_PER_FOOTPRINT
-from thera.field.points import evaluate, restore
+from thera.field.points import evaluate, principal_axes, restore
 from thera.field.product import send
 from thera.field.psf import Box, Filter, Gaussian, Lanczos
 
@@ -102,17 +102,6 @@ def read(
     inside = jacobian if jacobian.ndim == 2 else jacobian[seen]
     parts = [sample(field, points[seen], inside, psf, memory), send(field, fill[~seen])]
     return restore(field, parts, np.concatenate([np.flatnonzero(seen), np.flatnonzero(~seen)]))
-
-
-def principal_axes(jacobian: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The axes of the ellipse JJᵀ: u₁ and u₂ as columns (..., 2, 2), and their sizes f₁ ≥ f₂ (..., 2)."""
-    gram = jacobian @ np.swapaxes(jacobian, -1, -2)
-    mean, difference = (gram[..., 0, 0] + gram[..., 1, 1]) / 2, (gram[..., 0, 0] - gram[..., 1, 1]) / 2
-    radius = np.hypot(difference, gram[..., 0, 1])
-    angle = np.arctan2(gram[..., 0, 1], difference) / 2
-    cos, sin = np.cos(angle), np.sin(angle)
-    directions = np.stack([np.stack([cos, -sin], -1), np.stack([sin, cos], -1)], -2)
-    return directions, np.sqrt(np.stack([mean + radius, np.maximum(mean - radius, 0)], -1))
 
 
 Group = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # points, nodes' offsets, weights, jacobians

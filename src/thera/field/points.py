@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from thera.field.grid import OVERLAP
 from thera.field.product import CACHED_BYTES, send
 from thera.field.psf import Filter
 from thera.field.threads import each
@@ -19,16 +20,53 @@ Array = Any
 def evaluate(field: HeatField, points: np.ndarray, jacobian: np.ndarray, psf: Filter, memory: int) -> Array:
     """Φ at points (N, 2) in the image, filtered within their cells: (N, channels).
 
-    `jacobian`, (2, 2) or (N, 2, 2), holds the steps of an output pixel in input pixels. Points are taken cell
-    by cell, so that the head is applied once to each cell that is read.
+    `jacobian`, (2, 2) or (N, 2, 2), holds the steps of an output pixel in input pixels. Where these are finer
+    than the filter is made for, they are read as of that size, and about a border in both of its cells.
     """
+    cell = np.clip(np.floor(points), 0, np.array(field.shape) - 1).astype(np.int64)
+    size = principal_axes(jacobian)[1][..., 0] if psf.finest else np.array(np.inf)
+    if not np.any(size < psf.finest):
+        return _within(field, cell, points - cell - 0.5, jacobian, psf, memory)
+    jacobian = jacobian * np.maximum(psf.finest / np.maximum(size, 1e-30), 1)[..., None, None]
+    which, cells, share = _overlapping(points, cell, size < psf.finest, field.shape)
+    footprints = jacobian if jacobian.ndim == 2 else jacobian[which]
+    values = _within(field, cells, points[which] - cells - 0.5, footprints, psf, memory)
+    values = values * send(field, share[:, None])
+    # The readings of a point, one after the other; where it has fewer than four, the last row, which is 0.
+    xp, count = field.namespace, np.bincount(which, minlength=len(points))
+    rank = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
+    rows = np.full((4, len(points)), len(which))
+    rows[rank, which] = np.arange(len(which))
+    values = xp.concat([values, values[:1, :] * 0], axis=0)
+    parts = (xp.take(values, xp.asarray(row, device=field.device), axis=0) for row in rows)
+    return sum(parts, start=send(field, np.zeros((1, field.channels))))
+
+
+def _overlapping(
+    points: np.ndarray, cell: np.ndarray, fine: np.ndarray, shape: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Readings of points, in their order: which point, in which cell, by which share. For those that are
+    `fine` it is `grid.overlapping`, down the rows and along the columns."""
+    offset = points - cell - 0.5
+    ahead = cell + np.where(offset > 0, 1, -1)  # the cell behind the nearest border
+    share = np.maximum(0.5 - (0.5 - np.abs(offset)) / (2 * OVERLAP), 0) * np.reshape(fine, (-1, 1))
+    share *= (ahead >= 0) & (ahead < shape)
+    corners = np.array([(0, 0), (0, 1), (1, 0), (1, 1)])
+    weight = np.where(corners, share[:, None], 1 - share[:, None]).prod(-1)  # of N points and 4 cells
+    which, corner = np.nonzero(weight)
+    return which, np.where(corners[corner], ahead[which], cell[which]), weight[which, corner]
+
+
+def _within(
+    field: HeatField, cell: np.ndarray, offset: np.ndarray, jacobian: np.ndarray, psf: Filter, memory: int
+) -> Array:
+    """Φ of cells (N, 2) at offsets (N, 2) from their centres. They are taken cell by cell, so that the head
+    is applied once to each that is read."""
     xp, device = field.namespace, field.device
     H, W = field.shape
-    cell = np.clip(np.floor(points), 0, np.array([H, W]) - 1).astype(np.int64)
     flat = cell[:, 0] * W + cell[:, 1]
     order = np.argsort(flat, kind="stable")
-    offset = (points - cell - 0.5)[order]
-    flat = flat[order]
+    offset, flat = offset[order], flat[order]
 
     features = xp.reshape(field.features, (H * W, -1))
     pixels = xp.reshape(field.pixels, (H * W, field.channels))
@@ -56,6 +94,17 @@ def evaluate(field: HeatField, points: np.ndarray, jacobian: np.ndarray, psf: Fi
         return waves + xp.take(xp.take(pixels, cells, axis=0), which, axis=0)
 
     return restore(field, each(field.pixels, values, range(0, len(flat), step)), order)
+
+
+def principal_axes(jacobian: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The axes of the ellipse JJᵀ: u₁ and u₂ as columns (..., 2, 2), and their sizes f₁ ≥ f₂ (..., 2)."""
+    gram = jacobian @ np.swapaxes(jacobian, -1, -2)
+    mean, difference = (gram[..., 0, 0] + gram[..., 1, 1]) / 2, (gram[..., 0, 0] - gram[..., 1, 1]) / 2
+    radius = np.hypot(difference, gram[..., 0, 1])
+    angle = np.arctan2(gram[..., 0, 1], difference) / 2
+    cos, sin = np.cos(angle), np.sin(angle)
+    directions = np.stack([np.stack([cos, -sin], -1), np.stack([sin, cos], -1)], -2)
+    return directions, np.sqrt(np.stack([mean + radius, np.maximum(mean - radius, 0)], -1))
 
 
 def restore(field: HeatField, parts: list[Array], order: np.ndarray) -> Array:

@@ -133,7 +133,7 @@ class Seamless(Gaussian):
     """The Gaussian, but beyond ×8 for the eye: no finer than at ×8, and continuous from cell to cell.
 
     A network learns each cell by itself, at smaller scales than that. What its field holds that only shows
-    beyond them is noise, and from cell to cell it may jump by a grey level or two. On a regular grid that is
+    beyond them is noise, and from cell to cell it may jump by a grey level or two. Where output pixels are
     finer than `finest` both are gone: cells give way to each other over a fifth of their width.
     """
 
@@ -151,12 +151,12 @@ class Covariance(Gaussian):
 
 
 @dataclass(frozen=True)
-class Lanczos(Gaussian):
+class Lanczos(Seamless):
     """Crisp where a picture shrinks: nearly all that the output can show, and nearly nothing beyond it.
 
     Footprints larger than an input pixel are averaged with the weights of `falloff`, in output pixels around
     the point: the kernel that passes a disc of frequencies up to Nyquist's, windowed by its own main lobe. It
-    dips below 0, so hard edges ring. Smaller ones are the Gaussian's.
+    dips below 0, so hard edges ring. Smaller ones are those of `Seamless`.
 
     >>> Lanczos().falloff(np.array([0.0, 1.0, 4.0])).round(3)
     array([1.   , 0.151, 0.   ])

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from thera.errors import InvalidInput
 from thera.field import Filter, Lanczos
-from thera.field.across import SHEET_SAMPLES, principal_axes
+from thera.field.across import SHEET_SAMPLES
+from thera.field.points import principal_axes
 from thera.field.psf import to_numpy
 from thera.imaging.alpha import AlphaLimits
 from thera.imaging.sizing import default_memory, human_bytes
@@ -126,7 +127,7 @@ class Warp:
         steps = jacobian if jacobian.ndim == 2 else jacobian[seen]
         _, sizes = principal_axes(steps * (psf.footprint or 1.0))
         longest, shortest = (float(sizes[..., i].max()) for i in (0, 1))
-        reach, aligned = 0, 1
+        reach, aligned = int(psf.finest > 0), 1  # about a border both of its cells are read
         if psf.footprint is not None and longest > 1:
             # A footprint is averaged over samples that may themselves be averages: two Gaussians' radii.
             reach = math.ceil(math.sqrt(2) * psf.radius(longest, 0.0, self.model.info.kappa)) + 3

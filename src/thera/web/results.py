@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from thera.field import Filter
 from thera.imaging.files import holds, prepare_file
 from thera.imaging.filters import filter_of
 from thera.imaging.formats import FORMATS, format_named
@@ -16,6 +17,11 @@ from thera.imaging.sizing import Wish
 from thera.models import Model
 
 FilterName = Literal["gaussian", "box", "butterworth", "ideal", "none"]
+
+
+def look(filter: FilterName, sharpness: float) -> Filter | None:
+    """The filter that a page's words mean; None is the model's own, a Gaussian without seams."""
+    return filter_of(None if filter == "gaussian" else filter, sharpness)
 
 
 class Order(BaseModel):
@@ -72,7 +78,7 @@ def scale_file(
         form=form,
         quality=order.quality,
         ensemble=order.ensemble,
-        psf=filter_of(order.filter, order.sharpness),
+        psf=look(order.filter, order.sharpness),
         overwrite=True,
     )
     total, done = job.scaling.layout.height * job.scaling.layout.width, 0

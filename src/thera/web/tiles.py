@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.errors import InvalidInput
-from thera.field import Filter, Gaussian, HeatField
+from thera.field import Filter, HeatField, Seamless
 from thera.field.heatfield import RenderOptions
 from thera.field.psf import to_numpy
-from thera.imaging.filters import filter_of
 from thera.web.gallery import MOST_CELLS, Entry, Gallery
 from thera.web.pixels import as_png, eight_bits, shrunk
+from thera.web.results import FilterName, look
 
 #: What derivatives are multiplied by to be seen, as in page/painter.js.
 GRADIENT_GAIN, LAPLACIAN_GAIN = 1.0, 0.06
@@ -40,7 +40,7 @@ class Tile:
         region: tuple[float, float, float, float],
         size: tuple[int, int],
         shape: tuple[int, int],
-        filter: str,
+        filter: FilterName,
         sharpness: float,
         shown: Shown,
     ) -> Tile:
@@ -55,7 +55,7 @@ class Tile:
             )
         if max(size[0] / (bottom - top), size[1] / (right - left)) > MOST_SCALE:
             raise InvalidInput(f"Tiles are made at scales up to {MOST_SCALE}: ask for a larger region.")
-        return cls((top, left, bottom, right), size, filter_of(filter, sharpness) or Gaussian(), shown)
+        return cls((top, left, bottom, right), size, look(filter, sharpness) or Seamless(), shown)
 
     def values(self, field: HeatField) -> NDArray:
         """What is drawn, before it is held to [0, 1]."""
@@ -84,7 +84,7 @@ class Tile:
         """What must be encoded for this tile: in steps of 64 cells, so that tiles beside it share it."""
         top, left, bottom, right = self.region
         step = max((bottom - top) / self.size[0], (right - left) / self.size[1])
-        reach = 0 if step <= 1 else math.ceil(3 * step) + 2
+        reach = int(step < self.psf.finest) if step <= 1 else math.ceil(3 * step) + 2
         (H, W), grid = entry.shape, 64
         low = [max(0, math.floor((edge - reach) / grid) * grid) for edge in (top, left)]
         high = [min(n, math.ceil((edge + reach) / grid) * grid) for edge, n in ((bottom, H), (right, W))]

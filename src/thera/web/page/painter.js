@@ -1,7 +1,7 @@
 // WebGL2: the field and the pixels as textures, and what is drawn of them.
 
 import { footprint, multiply, project, translation } from "./geometry.js";
-import { MOST_COMPONENTS, VERTEX, sheet, view } from "./shaders.js";
+import { FINEST, MOST_COMPONENTS, VERTEX, sheet, view } from "./shaders.js";
 
 export const FILTERS = ["gaussian", "box", "butterworth", "ideal", "none"];
 export const SHOWN = ["picture", "gradient", "laplacian"];
@@ -87,7 +87,9 @@ export class Painter {
     if (field) this.prepareSheets(sizes, turned, look);
     gl.viewport(0, 0, cols, rows);
     const across = sizes.some(([long]) => long > 0.999);
-    const u = this.use(view(number(FILTERS, look.filter), number(SHOWN, look.shown), across), look);
+    const [filter, shown] = [number(FILTERS, look.filter), number(SHOWN, look.shown)];
+    const fine = filter + shown === 0 && sizes.some(([long]) => long * (look.sharpness ?? 1) < FINEST);
+    const u = this.use(view(filter, shown, across, fine), look);
     const middle = [rows / 2, cols / 2];
     const origin = (project(mapping, middle) ?? [0, 0]).map(Math.floor);
     const near = multiply(translation(-origin[0], -origin[1]), multiply(mapping, translation(...middle)));

@@ -5,6 +5,8 @@
 // uniform: a loop without branches is three times as fast where the processor stands in for a GPU.
 
 export const MOST_COMPONENTS = 64;
+/** In pixels of the picture: finer ones of the screen are drawn as of this size, and without seams. */
+export const FINEST = 1 / 8;
 
 export const VERTEX = /* glsl */ `#version 300 es
 void main() {  // one triangle over everything
@@ -88,8 +90,8 @@ void main() {
   colour = vec4(local(cell, x, mat2(1. / float(samples)), shape < 2 ? 1. : sharpness).value, 1.);
 }`;
 
-// across: whether a pixel anywhere may be larger than a cell.
-export const view = (shape, shown, across) => /* glsl */ `${field(shape, shown)}
+// across: whether a pixel anywhere may be larger than a cell; fine: whether one may be finer than FINEST.
+export const view = (shape, shown, across, fine) => /* glsl */ `${field(shape, shown)}
 uniform mat3 mapping;  // output pixels about the middle to input positions about the origin
 uniform vec2 middle;  // of the output, in pixels
 uniform ivec2 origin;  // a cell near what is shown, so that small numbers are left
@@ -117,19 +119,40 @@ float variance(float size) {
 // A centre on a border belongs to the cell after it, as it does where integers decide.
 const float ROUNDING = 3e-5;
 
+void add(inout Reading sum, Reading part, float weight) {
+  sum.value += weight * part.value;
+  sum.down += weight * part.down;
+  sum.along += weight * part.along;
+}
+
 Reading near(vec2 at, mat2 J) {
   ivec2 cell = clamp(ivec2(floor(at + ROUNDING)), ivec2(0), cells - 1);
   return local(cell, at - vec2(cell) - .5, J, sharpness);
 }
 
-bool inside(vec2 at) {
-  return all(greaterThanEqual(at, vec2(0.))) && all(lessThanEqual(at, vec2(cells)));
+// Pixels finer than this are read as of this size, and about a border in both of its cells.
+const float FINEST = ${FINEST};
+const float OVERLAP = .1;
+
+Reading between(vec2 at, mat2 J) {
+  ivec2 cell = clamp(ivec2(floor(at + ROUNDING)), ivec2(0), cells - 1);
+  vec2 x = at - vec2(cell) - .5;
+  ivec2 ahead = cell + ivec2(x.x > 0. ? 1 : -1, x.y > 0. ? 1 : -1);  // the cell behind the nearest border
+  vec2 share = max(.5 - (.5 - abs(x)) / (2. * OVERLAP), 0.);
+  share *= vec2(greaterThanEqual(ahead, ivec2(0))) * vec2(lessThan(ahead, cells));
+  Reading sum = Reading(vec3(0.), vec3(0.), vec3(0.));
+  for (int i = 0; i < 4; i++) {
+    bvec2 over = bvec2(i / 2, i % 2);
+    vec2 part = mix(1. - share, share, vec2(over));
+    if (part.x * part.y == 0.) continue;
+    ivec2 here = ivec2(over.x ? ahead.x : cell.x, over.y ? ahead.y : cell.y);
+    add(sum, local(here, at - vec2(here) - .5, J, sharpness), part.x * part.y);
+  }
+  return sum;
 }
 
-void add(inout Reading sum, Reading part, float weight) {
-  sum.value += weight * part.value;
-  sum.down += weight * part.down;
-  sum.along += weight * part.along;
+bool inside(vec2 at) {
+  return all(greaterThanEqual(at, vec2(0.))) && all(lessThanEqual(at, vec2(cells)));
 }
 
 Reading mean(Reading sum, float weight) {
@@ -247,18 +270,20 @@ Reading ellipse(vec2 at, mat2 directions, vec2 sizes) {
 }
 
 Reading read(vec2 at, mat2 J) {
-  if (shape == 4 || !${across}) return near(at, J);
-  mat2 foot = shape < 2 ? J / sharpness : J;
+  if (shape == 4 || !(${across} || ${fine})) return near(at, J);
   // The axes of the ellipse JJᵀ.
-  float p = foot[0][0] * foot[0][0] + foot[1][0] * foot[1][0];
-  float q = foot[0][0] * foot[0][1] + foot[1][0] * foot[1][1];
-  float r = foot[0][1] * foot[0][1] + foot[1][1] * foot[1][1];
+  float p = J[0][0] * J[0][0] + J[1][0] * J[1][0];
+  float q = J[0][0] * J[0][1] + J[1][0] * J[1][1];
+  float r = J[0][1] * J[0][1] + J[1][1] * J[1][1];
   float radius = length(vec2((p - r) / 2., q));
   vec2 sizes = sqrt(vec2((p + r) / 2. + radius, max((p + r) / 2. - radius, 0.)));
+  if (${fine} && sizes.x < FINEST) return between(at, J * (FINEST / sizes.x));
+  float width = shape < 2 ? 1. / sharpness : 1.;
+  sizes *= width;
   if (sizes.x <= 1.00001) return near(at, J);
   if (shape == 1 && shown == 0) {
     if (turned) return boxes(at, J);
-    return area(at, abs(foot[0]) + abs(foot[1]));
+    return area(at, width * (abs(J[0]) + abs(J[1])));
   }
   float angle = radius > 0. ? .5 * atan(q, (p - r) / 2.) : 0.;
   mat2 directions = mat2(cos(angle), sin(angle), -sin(angle), cos(angle));
