@@ -52,21 +52,25 @@ class Info:
 class DirectModel:
     """As much of a `Model` as an evaluation needs."""
 
-    def __init__(self, source: str | Path, device: str = "auto") -> None:
+    def __init__(self, network: Thera, device: str, name: str = "") -> None:
+        self.network = network.to(device)
+        self.name = name or network.spec.name
+        self.info = Info(device)
+
+    @classmethod
+    def load(cls, source: str | Path, device: str = "auto") -> DirectModel:
         from thera.models.torch_engine import resolve_device
 
         network, metadata = load_network(source)
-        chosen = resolve_device(device)
-        self.network: Thera = network.eval().requires_grad_(False).to(chosen)
-        self.name = str(metadata["name"])
-        self.info = Info(str(chosen))
+        network.eval().requires_grad_(False)
+        return cls(network, str(resolve_device(device)), str(metadata["name"]))
 
     def parameters(self) -> list[NDArray[np.float32]]:
         """The last layer's, which a checkpoint is known by."""
         return [p.cpu().numpy() for p in self.network.head.parameters()]
 
     def upscale(
-        self, image: NDArray[np.float32], size: tuple[int, int], ensemble: bool = False
+        self, image: NDArray[np.float32] | Tensor, size: tuple[int, int], ensemble: bool = False
     ) -> NDArray[np.float32]:
         """`image` (H×W×3) at `size`, the mean over four quarter turns if asked for."""
         import torch

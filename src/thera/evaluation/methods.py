@@ -155,7 +155,7 @@ def _load(source: str, label: str | None, ensemble: bool, options: dict[str, Any
     from thera.models import load
 
     if is_ablation(source):
-        model: Any = DirectModel(source, options.get("device", "auto"))
+        model: Any = DirectModel.load(source, options.get("device", "auto"))
     else:
         model = load(source, **options)
     info = model.info

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from thera.evaluation.direct import DirectModel
 from thera.evaluation.images import image_sets, read
 from thera.evaluation.protocol import degrade, score, unit
 from thera.field import HeatField
@@ -42,22 +43,25 @@ class Validation:
         scores = defaultdict(list)
         with exact():
             for label, scale, source, target in self.pairs:
-                image = upscale(network, source, target.shape[:2], 4 if ensemble else 1)
-                scores[label].append(score(image.cpu().numpy(), target, scale, "psnr_y"))
+                image = upscale(network, source, target.shape[:2], ensemble)
+                scores[label].append(score(image, target, scale, "psnr_y"))
         return {label: float(np.mean(values)) for label, values in scores.items()}
 
 
 @torch.no_grad()
-def upscale(network: Thera, image: Tensor, size: tuple[int, int], turns: int) -> Tensor:
-    """H×W×3 → size, the mean over the first `turns` quarter turns of the input."""
+def upscale(network: Thera, image: Tensor, size: tuple[int, int], ensemble: bool) -> np.ndarray:
+    """H×W×3 → size, the mean over four quarter turns of the input if asked for."""
+    if not network.spec.renderable:
+        return DirectModel(network, str(image.device)).upscale(image, size, ensemble)
     weight, bias = network.folded_head()
+    turns = 4 if ensemble else 1
     total = torch.zeros(*size, 3, device=image.device)
     for k in range(turns):
         turned = torch.rot90(image, k)
         features = network.features(turned.permute(2, 0, 1)[None])[0].permute(1, 2, 0)
         field = HeatField(turned, features, weight, bias, network.components.detach(), network.kappa.item())
         total += torch.rot90(field.render(size=size if k % 2 == 0 else size[::-1]), -k)
-    return total / turns
+    return (total / turns).cpu().numpy()
 
 
 @contextmanager
