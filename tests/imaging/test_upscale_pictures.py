@@ -121,6 +121,14 @@ def test_alpha_may_take_the_values_it_lies_between_and_no_others():
     assert high[1, 1] == 200
 
 
+def test_alpha_of_the_same_size_stays_as_it_is_on_every_side():
+    alpha = np.random.default_rng(0).integers(0, 256, (7, 9), np.uint8)
+    for limit in AlphaLimits(alpha, alpha.shape).at(Axis.whole(7, 7), Axis.whole(9, 9)):
+        np.testing.assert_array_equal(limit, alpha)
+    three = AlphaLimits(alpha, (21, 27)).at(Axis.whole(7, 21), Axis.whole(9, 27))
+    assert (three[1][1::3, 1::3] > three[0][1::3, 1::3]).any()  # of a third of a pixel it is not known
+
+
 @pytest.mark.parametrize(
     ("image", "reason"),
     [

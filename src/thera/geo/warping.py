@@ -13,7 +13,7 @@ from thera.field import Filter, Lanczos
 from thera.field.across import SHEET_SAMPLES
 from thera.field.points import principal_axes
 from thera.field.psf import to_numpy
-from thera.imaging.alpha import AlphaLimits
+from thera.imaging.alpha import ROUNDING, AlphaLimits
 from thera.imaging.sizing import default_memory, human_bytes
 from thera.imaging.tiling import Source, encode_cells, encoder_bytes, field_bytes, process_bytes
 from thera.models import Model
@@ -160,7 +160,7 @@ class Warp:
 
 def confine(values: NDArray[np.float32], alpha: NDArray, look: Look) -> None:
     """Keeps a warped alpha between the lowest and highest around it, which `alpha`, the window's, tells."""
-    size = [n / max(1.0, look.footprint) for n in alpha.shape]
+    size = [n / max(look.footprint, ROUNDING) for n in alpha.shape]
     low, high = AlphaLimits(alpha, size).near(look.points[look.seen] - look.window[:2])
     values[look.seen] = np.clip(values[look.seen], low[:, None], high[:, None])
 

@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 from thera.field.grid import Axis
 
+#: In input pixels: places closer than this are the same.
+ROUNDING = 1e-6
 #: Rows filled at a time, so that a large picture never exists in float.
 _ROWS = 256
 
@@ -92,10 +94,10 @@ class AlphaLimits:
 
     def __init__(self, alpha: NDArray, size: Sequence[float]) -> None:
         """`size`: of the output, if all of it came from this alpha."""
-        steps = [n / N for n, N in zip(alpha.shape, size, strict=True)]
+        self.steps = [n / N for n, N in zip(alpha.shape, size, strict=True)]
         self.low = self.high = alpha
-        if max(steps) > 1:  # an output pixel covers several of the input, and may look one farther
-            reach = tuple(round(step / 2) for step in steps)
+        if max(self.steps) > 1:  # an output pixel covers several of the input, and may look one farther
+            reach = tuple(round(step / 2) for step in self.steps)
             self.low, self.high = (_extreme(alpha, reach, pick) for pick in (np.minimum, np.maximum))
 
     def at(self, rows: Axis, cols: Axis) -> tuple[NDArray, NDArray]:
@@ -116,9 +118,11 @@ class AlphaLimits:
         return low, high
 
     def _between(self, axis: Axis, which: int) -> list[NDArray[np.int64]]:
-        """The two cells between whose centres each output pixel lies."""
+        """The two cells between whose centres each output pixel lies; its own twice, if it is one of them."""
         last = self.low.shape[which] - 1
         other = axis.cell + np.where(axis.offset < 0, -1, 1)
+        if self.steps[which] > 1 - ROUNDING:
+            other = np.where(np.abs(axis.offset) < ROUNDING, axis.cell, other)
         return [np.clip(cell, 0, last) for cell in (axis.cell, other)]
 
 
