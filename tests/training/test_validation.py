@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
-pytest.importorskip("torch", reason="training needs: pip install 'thera[train]'")
-
 import torch
 
 from thera.evaluation import methods

@@ -28,33 +28,30 @@ def evaluate(field: HeatField, points: np.ndarray, jacobian: np.ndarray, psf: Fi
     if not np.any(size < psf.finest):
         return _within(field, cell, points - cell - 0.5, jacobian, psf, memory)
     jacobian = jacobian * np.maximum(psf.finest / np.maximum(size, 1e-30), 1)[..., None, None]
-    which, cells, share = _overlapping(points, cell, size < psf.finest, field.shape)
-    footprints = jacobian if jacobian.ndim == 2 else jacobian[which]
+    cells, share = _overlapping(points, cell, size < psf.finest, field.shape)
+    which, corner = np.nonzero(share)
+    cells, footprints = cells[which, corner], jacobian if jacobian.ndim == 2 else jacobian[which]
     values = _within(field, cells, points[which] - cells - 0.5, footprints, psf, memory)
-    values = values * send(field, share[:, None])
-    # The readings of a point, one after the other; where it has fewer than four, the last row, which is 0.
-    xp, count = field.namespace, np.bincount(which, minlength=len(points))
-    rank = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
-    rows = np.full((4, len(points)), len(which))
-    rows[rank, which] = np.arange(len(which))
-    values = xp.concat([values, values[:1, :] * 0], axis=0)
-    parts = (xp.take(values, xp.asarray(row, device=field.device), axis=0) for row in rows)
-    return sum(parts, start=send(field, np.zeros((1, field.channels))))
+    rows = np.zeros(share.shape, np.int64)  # where the reading of each share is; those that are 0 take any
+    rows[which, corner] = np.arange(len(which))
+    xp = field.namespace
+    taken = xp.take(values, xp.asarray(rows.ravel(), device=field.device), axis=0)
+    taken = xp.reshape(taken, (*rows.shape, field.channels))
+    return xp.sum(taken * send(field, share)[:, :, None], axis=1)
 
 
 def _overlapping(
     points: np.ndarray, cell: np.ndarray, fine: np.ndarray, shape: tuple[int, int]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Readings of points, in their order: which point, in which cell, by which share. For those that are
-    `fine` it is `grid.overlapping`, down the rows and along the columns."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """The four cells (N, 4, 2) nearest to points, and the share (N, 4) of each: for points that are `fine`
+    as of `grid.overlapping`, down the rows and along the columns; else all is the first's, their own."""
     offset = points - cell - 0.5
     ahead = cell + np.where(offset > 0, 1, -1)  # the cell behind the nearest border
     share = np.maximum(0.5 - (0.5 - np.abs(offset)) / (2 * OVERLAP), 0) * np.reshape(fine, (-1, 1))
     share *= (ahead >= 0) & (ahead < shape)
     corners = np.array([(0, 0), (0, 1), (1, 0), (1, 1)])
-    weight = np.where(corners, share[:, None], 1 - share[:, None]).prod(-1)  # of N points and 4 cells
-    which, corner = np.nonzero(weight)
-    return which, np.where(corners[corner], ahead[which], cell[which]), weight[which, corner]
+    cell, ahead, share = cell[:, None], ahead[:, None], share[:, None]
+    return np.where(corners, ahead, cell), np.where(corners, share, 1 - share).prod(-1)
 
 
 def _within(

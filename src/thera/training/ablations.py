@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     weights = {path.stem: a.runs / f"{path.stem}.safetensors" for path in paths}
     missing = [path for path in paths if not weights[path.stem].exists()]
     if missing:
-        smallest = max(round(d.patch * d.scales[0]) for d in data)
+        smallest = max(d.crops[0] for d in data)
         images = read_images(a.data, smallest, data[0].resized, data[0].soft)
         for path in missing:
             train(path, images, a.seconds, a.set, a.runs, a.device)

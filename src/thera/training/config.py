@@ -25,6 +25,12 @@ class Data:
     soft: tuple[float, ...] = ()  # and blurred by Gaussians of these deviations, in pixels
     detail: float = 0.0  # crops are drawn as often as the image's mean slope there, to this power
 
+    @property
+    def crops(self) -> tuple[int, int]:
+        """The sides of the smallest crop and of the largest, in pixels."""
+        low, high = (round(self.patch * scale) for scale in self.scales)
+        return low, high
+
 
 @dataclass(frozen=True)
 class Objective:

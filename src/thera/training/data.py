@@ -129,7 +129,7 @@ class Sampler:
             self._weigh_blocks()
         else:  # an image is drawn by its area, a place in it anywhere
             self.share = (areas.cumsum(0) / areas.sum()).float().to(device)
-        self.smallest, self.largest = (round(config.patch * scale) for scale in config.scales)  # crops
+        self.smallest, self.largest = config.crops
 
     def _weigh_blocks(self) -> None:
         """Cut all images into blocks, to be drawn by their mean slopes: in plain sky nothing is learnt."""

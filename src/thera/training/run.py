@@ -51,9 +51,8 @@ def start(
     device = _device(device)
     torch.manual_seed(config.seed)
     network, earlier = prepare(config)
-    smallest = round(config.data.patch * config.data.scales[0])
     d = config.data
-    sampler = Sampler(read_images(list(data), smallest, d.resized, d.soft, say), d, device)
+    sampler = Sampler(read_images(list(data), d.crops[0], d.resized, d.soft, say), d, device)
     check = Validation(validate, scales, device) if validate else None
     say(f"{len(sampler.height)} images, {len(sampler.pixels) / 1e6:.1f} megapixels on {device}")
 

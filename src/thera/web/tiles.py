@@ -83,8 +83,9 @@ class Tile:
     def _cells(self, entry: Entry) -> tuple[int, int, int, int]:
         """What must be encoded for this tile: in steps of 64 cells, so that tiles beside it share it."""
         top, left, bottom, right = self.region
-        step = max((bottom - top) / self.size[0], (right - left) / self.size[1])
-        reach = int(step < self.psf.finest) if step <= 1 else math.ceil(3 * step) + 2
+        steps = (bottom - top) / self.size[0], (right - left) / self.size[1]
+        step = max(steps)
+        reach = int(min(steps) < self.psf.finest) if step <= 1 else math.ceil(3 * step) + 2
         (H, W), grid = entry.shape, 64
         low = [max(0, math.floor((edge - reach) / grid) * grid) for edge in (top, left)]
         high = [min(n, math.ceil((edge + reach) / grid) * grid) for edge, n in ((bottom, H), (right, W))]

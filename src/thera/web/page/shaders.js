@@ -125,8 +125,12 @@ void add(inout Reading sum, Reading part, float weight) {
   sum.along += weight * part.along;
 }
 
+ivec2 cellAt(vec2 at) {
+  return clamp(ivec2(floor(at + ROUNDING)), ivec2(0), cells - 1);
+}
+
 Reading near(vec2 at, mat2 J) {
-  ivec2 cell = clamp(ivec2(floor(at + ROUNDING)), ivec2(0), cells - 1);
+  ivec2 cell = cellAt(at);
   return local(cell, at - vec2(cell) - .5, J, sharpness);
 }
 
@@ -135,7 +139,7 @@ const float FINEST = ${FINEST};
 const float OVERLAP = .1;
 
 Reading between(vec2 at, mat2 J) {
-  ivec2 cell = clamp(ivec2(floor(at + ROUNDING)), ivec2(0), cells - 1);
+  ivec2 cell = cellAt(at);
   vec2 x = at - vec2(cell) - .5;
   ivec2 ahead = cell + ivec2(x.x > 0. ? 1 : -1, x.y > 0. ? 1 : -1);  // the cell behind the nearest border
   vec2 share = max(.5 - (.5 - abs(x)) / (2. * OVERLAP), 0.);
