@@ -27,6 +27,7 @@ from thera.training.muon import Muon, matrices
 from thera.training.objective import objective
 
 STATE, WEIGHTS, LOG = "state.safetensors", "weights.safetensors", "log.jsonl"
+ALIGNED = 64  # numbers: where each parameter begins in a buffer of all, for loads in long words
 
 
 class DivergedError(TheraError):
@@ -48,7 +49,9 @@ class Run:
             prepare(self.network, config.optimiser.precision)
         if network.spec.variant == "pro":
             network.hypernetwork.drop_path = config.optimiser.drop_path
+        self.weights = one_buffer(self.network)
         self.average = copy.deepcopy(network).eval().requires_grad_(False)
+        self.averages = one_buffer(self.average)
         self.done = 0
         self.loss = torch.zeros((), device=self.device)  # sum of the L1 since the last report
         self.newest = torch.zeros((), device=self.device)  # the share of the newest weights in the average
@@ -134,11 +137,7 @@ class Run:
             optimiser.step()
             optimiser.zero_grad()
         self.loss += l1
-        with torch.no_grad():
-            average: list[Tensor] = list(self.average.parameters())
-            change = list(torch._foreach_sub(list(self.network.parameters()), average))
-            torch._foreach_mul_(change, self.newest)
-            torch._foreach_add_(average, change)
+        self.averages.lerp_(self.weights, self.newest)
 
     def report(self) -> float:
         """The mean L1 since the last report, in image units. Not a number means the run is lost."""
@@ -199,6 +198,16 @@ class Distance(nn.Module):
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
         return objective(self.network, batch, self.config)
+
+
+def one_buffer(network: nn.Module) -> Tensor:
+    """Lay all parameters into one buffer, each as it was in memory, so that averaging them is one kernel."""
+    parameters = list(network.parameters())
+    sizes = [-(-p.numel() // ALIGNED) * ALIGNED for p in parameters]
+    buffer = parameters[0].detach().new_zeros(sum(sizes))
+    for p, piece in zip(parameters, buffer.split(sizes), strict=True):
+        p.data = piece.as_strided(p.shape, p.stride()).copy_(p.data)
+    return buffer
 
 
 def prepare(network: Thera, precision: str) -> None:

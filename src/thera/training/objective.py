@@ -73,10 +73,8 @@ def seams(network: Thera, features: Tensor, image: Tensor) -> Tensor:
     return torch.stack([jump.abs().mean() for jump in jumps]).mean()
 
 
-def objective(network: Thera, batch: Batch, config: Objective) -> tuple[Tensor, Tensor]:
-    """The loss to minimise, and the L1 distance in image units."""
-    features = network.features(batch.source)
-    value, slope = field_values(network, features, batch.x, batch.t)
+def distance(batch: Batch, value: Tensor, slope: Tensor, config: Objective) -> tuple[Tensor, Tensor]:
+    """The loss to minimise, and the L1 distance in image units. value: Φ - I, slope: ∇Φ(x, 0)."""
     pixel = batch.source.permute(0, 2, 3, 1).unsqueeze(3)
     error = value - (batch.target - pixel) / STD
     l1 = error.abs().mean()
@@ -87,7 +85,14 @@ def objective(network: Thera, batch: Batch, config: Objective) -> tuple[Tensor, 
         loss = (squares.mean(-1) + EPSILON).sqrt().mean()
     if config.tv:
         loss = loss + config.tv * slope.abs().mean()
+    return loss, l1.detach() * STD
+
+
+def objective(network: Thera, batch: Batch, config: Objective) -> tuple[Tensor, Tensor]:
+    """The loss to minimise, and the L1 distance in image units."""
+    features = network.features(batch.source)
+    loss, l1 = distance(batch, *field_values(network, features, batch.x, batch.t), config)
     if config.seam:
         some = -(-len(features) // SEAMED)
         loss = loss + config.seam * seams(network, features[:some], batch.source[:some])
-    return loss, l1.detach() * STD
+    return loss, l1
