@@ -1,4 +1,4 @@
-"""The seams of a field: what of its total variation lies between its cells."""
+"""The objective: what four turns of a patch say together, and the seams of a field."""
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ from thera.networks.spec import STD
 from thera.training import objective
 from thera.training.config import Objective
 from thera.training.data import Batch
+from thera.training.validation import upscale
 
 
 @pytest.fixture
@@ -53,3 +54,18 @@ def test_seams_count_in_the_objective(network):
     first = network.features(source)[:1]
     torch.testing.assert_close(counted, 0.5 * objective.seams(network, first, source[:1]))
     assert with_them > without
+
+
+def test_four_turns_together_are_what_the_ensemble_renders(network):
+    with torch.no_grad():
+        network.head.weight *= 50  # a field that is far from the image
+    H = 6
+    source, target = torch.rand(2, 3, H, H), torch.rand(2, 2 * H, 2 * H, 3)
+    places = torch.tensor([[i, j] for i in (-0.25, 0.25) for j in (-0.25, 0.25)])
+    in_cells = target.view(2, H, 2, H, 2, 3).transpose(2, 3).reshape(2, H, H, 4, 3)
+    batch = Batch(source, in_cells, places.expand(2, H, H, 4, 2), torch.full((2,), 0.25))
+    rendered = [upscale(network, s.permute(1, 2, 0), (2 * H, 2 * H), ensemble=True) for s in source]
+    expected = (torch.stack([torch.from_numpy(r) for r in rendered]) - target).abs().mean() / STD
+    half, together = (objective.objective(network, batch, Objective(together=w, tv=0))[0] for w in (0.5, 1))
+    torch.testing.assert_close(together, expected, rtol=1e-4, atol=1e-5)
+    assert together < half  # the mean of four is nearer than four are on average

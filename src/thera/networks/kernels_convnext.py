@@ -28,7 +28,7 @@ from torch import Tensor
 
 from thera.networks.kernels_convnext_depthwise import SIZES, _depthwise, depthwise_backward
 from thera.networks.kernels_convnext_weights import Folded, fold, unfold
-from thera.networks.kernels_sums import summed
+from thera.networks.kernels_sums import beside, summed
 
 MULTIPROCESSORS = 132  # an H200's: how many programs a persistent kernel starts; any number is correct
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -317,9 +317,12 @@ def fused_block_backward(
         D=d, HIDDEN=4 * d, BM=tile.pixels, FIRST=BD if d == BD else BD // 2, BH=tile.hidden,
         STEPS=triton.cdiv(tiles, programs), **tile.launch(), **_arithmetic(folded1.dtype),
     )  # fmt: skip
+    with beside(x.device) as join:
+        total = summed(sums)
     gz = norm_backward(gunit, unit, rstd)
     gx, gtaps = depthwise_backward(gout, x, gz, taps, MULTIPROCESSORS)
-    total, gtaps = summed(sums), summed(gtaps)
+    gtaps = summed(gtaps)
+    join()
     return gx, *unfold(total, gtaps, gamma, beta, w1), total, gtaps
 
 

@@ -7,6 +7,11 @@ bytes.
 # mypy: disallow-untyped-defs=False
 # A kernel's arguments have no types; those in capitals are compile-time constants, as Triton writes them.
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -34,3 +39,23 @@ def summed(parts: Tensor) -> Tensor:
         parts, out, out.numel(), ROWS=rows, BR=TILE // BC, BC=BC, num_warps=8
     )
     return out
+
+
+@cache
+def _second_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
+
+
+@contextmanager
+def beside(device: torch.device) -> Iterator[Callable[[], None]]:
+    """What is launched within runs beside what follows it, until the function that is given is called.
+
+    Small kernels then fill what the ends of large ones leave idle.
+    """
+    if device.type != "cuda":  # interpreted
+        yield lambda: None
+        return
+    first, second = torch.cuda.current_stream(device), _second_stream(device)
+    second.wait_stream(first)
+    with torch.cuda.stream(second):
+        yield lambda: first.wait_stream(second)

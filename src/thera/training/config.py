@@ -37,6 +37,9 @@ class Objective:
     """loss + tv · E|∇Φ(x, 0)| + seam · E|jump of Φ(x, 0) between cells|, in units of image / 0.5."""
 
     loss: str = "l1"  # or the root mean square: "rms" each patch's, "mse" the whole batch's
+    together: float = (
+        0.0  # of the loss: asked of the mean of a patch's four quarter turns, as ensembles render
+    )
     tv: float = 1e-4
     seam: float = 0.0
 
@@ -99,6 +102,8 @@ class Config:
         _check(self.data.detail >= 0, "data.detail", self.data.detail, "0 or more")
         losses = ("l1", "rms", "mse")
         _check(self.objective.loss in losses, "objective.loss", self.objective.loss, "'l1', 'rms' or 'mse'")
+        together = self.objective.together
+        _check(0 <= together <= 1, "objective.together", together, "in [0, 1]")
         _check(0 <= self.teacher.share <= 1, "teacher.share", self.teacher.share, "in [0, 1]")
         _check(self.teacher.kept >= 1, "teacher.kept", self.teacher.kept, "at least 1")
         _check(self.teacher.reuse >= 1, "teacher.reuse", self.teacher.reuse, "at least 1")

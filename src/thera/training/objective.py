@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -73,25 +76,54 @@ def seams(network: Thera, features: Tensor, image: Tensor) -> Tensor:
     return torch.stack([jump.abs().mean() for jump in jumps]).mean()
 
 
+def in_four_turns(batch: Batch) -> Batch:
+    """The patches, then the same patches a quarter turn on, and so on: 4N."""
+    turns, x = range(4), [batch.x]
+    for _ in turns[1:]:
+        down, across = torch.rot90(x[-1], 1, (1, 2)).unbind(-1)
+        x.append(torch.stack([-across, down], dim=-1))
+    source = torch.cat([torch.rot90(batch.source, k, (2, 3)) for k in turns])
+    target = torch.cat([torch.rot90(batch.target, k, (1, 2)) for k in turns])
+    return Batch(source, target, torch.cat(x), batch.t.repeat(4))
+
+
+def mean_of_turns(error: Tensor) -> Tensor:
+    """4N×H×W×… of patches `in_four_turns` → N×H×W×…, each turned back."""
+    return sum(torch.rot90(e, -k, (1, 2)) for k, e in enumerate(error.chunk(4))) / 4  # type: ignore[return-value]
+
+
+def norm(error: Tensor, loss: str) -> Tensor:
+    if loss == "l1":
+        return error.abs().mean()
+    squares = error.square().flatten(1 if loss == "rms" else 0)
+    return (squares.mean(-1) + EPSILON).sqrt().mean()
+
+
 def distance(batch: Batch, value: Tensor, slope: Tensor, config: Objective) -> tuple[Tensor, Tensor]:
     """The loss to minimise, and the L1 distance in image units. value: Φ - I, slope: ∇Φ(x, 0)."""
     pixel = batch.source.permute(0, 2, 3, 1).unsqueeze(3)
     error = value - (batch.target - pixel) / STD
-    l1 = error.abs().mean()
-    if config.loss == "l1":
-        loss = l1
-    else:
-        squares = error.square().flatten(1 if config.loss == "rms" else 0)
-        loss = (squares.mean(-1) + EPSILON).sqrt().mean()
+    loss = norm(error, config.loss)
+    if config.together:
+        loss = torch.lerp(loss, norm(mean_of_turns(error), config.loss), config.together)
     if config.tv:
         loss = loss + config.tv * slope.abs().mean()
-    return loss, l1.detach() * STD
+    return loss, error.detach().abs().mean() * STD
+
+
+@cache
+def compiled_distance() -> Callable[..., tuple[Tensor, Tensor]]:
+    """Two dozen small kernels as four."""
+    return torch.compile(distance, dynamic=False)
 
 
 def objective(network: Thera, batch: Batch, config: Objective) -> tuple[Tensor, Tensor]:
     """The loss to minimise, and the L1 distance in image units."""
+    if config.together:
+        batch = in_four_turns(batch)
     features = network.features(batch.source)
-    loss, l1 = distance(batch, *field_values(network, features, batch.x, batch.t), config)
+    value, slope = field_values(network, features, batch.x, batch.t)
+    loss, l1 = (compiled_distance() if value.is_cuda else distance)(batch, value, slope, config)
     if config.seam:
         some = -(-len(features) // SEAMED)
         loss = loss + config.seam * seams(network, features[:some], batch.source[:some])
