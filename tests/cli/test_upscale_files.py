@@ -189,6 +189,10 @@ def test_alpha_as_data_keeps_the_colours_it_would_hide(thera, tmp_path, as_bytes
     scaled = np.asarray(Image.open(tmp_path / "t_x2.png"), float)
     means = scaled.reshape(48, 2, 64, 2, 4).mean(axis=(1, 3))
     assert np.abs(means[30:, :, :3] - as_bytes[30:]).mean() < 8
+    result = thera("upscale", tmp_path / "t.png", tmp_path / "t.jpg", "-s", 2, "--alpha", "data")
+    assert "the alpha channel was left out" in result.err
+    means = np.asarray(Image.open(tmp_path / "t.jpg"), float).reshape(48, 2, 64, 2, 3).mean(axis=(1, 3))
+    assert np.abs(means - as_bytes).mean() < 8
 
 
 def test_opaque_alpha_costs_nothing_and_stays(thera, tmp_path, as_bytes):
@@ -239,7 +243,7 @@ def test_a_folder_is_done_file_by_file_and_a_second_run_goes_on(thera, tmp_path,
     assert made == [
         "textures_x2/a.png",
         "textures_x2/c.gif.png",
-        "textures_x2/c.jpg.jpg",
+        "textures_x2/c.jpg",
         "textures_x2/deep/er/b.png",
     ]
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "textures_x2").rglob("*.png")}
@@ -252,6 +256,39 @@ def test_a_folder_is_done_file_by_file_and_a_second_run_goes_on(thera, tmp_path,
     kept = tmp_path / "textures_x2" / "deep" / "er" / "b.png"
     assert kept.stat().st_mtime_ns == before[kept]
     assert json.loads(thera("upscale", folder, "-s", 2, "--json", "--overwrite").out)["done"] == 4
+
+
+def test_what_fails_in_a_folder_is_named(thera, tmp_path, png, photo):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.png").write_bytes(png)
+    tifffile.imwrite(tmp_path / "in" / "float.tif", photo * 300, photometric="rgb")
+    tifffile.imwrite(tmp_path / "in" / "nan.tif", photo * np.nan, photometric="rgb")
+    Image.new("CMYK", (8, 8)).save(tmp_path / "in" / "inks.tif")
+    result = thera("upscale", tmp_path / "in", "-s", 1.5, "--format", "png", "-q")
+    assert result.status == 1
+    lines = dict(line.split(": ", 2)[1:] for line in result.err.splitlines())
+    reasons = {"float.tif": "cannot hold", "inks.tif": "holds no CMYK", "nan.tif": "NaN"}
+    assert sorted(lines) == [str(tmp_path / "in" / name) for name in sorted(reasons)]
+    for name, reason in reasons.items():
+        assert reason in lines[str(tmp_path / "in" / name)]
+
+
+def test_files_that_differ_in_their_ending_become_files_of_their_own(thera, tmp_path, png, as_bytes):
+    (tmp_path / "in").mkdir()
+    for suffix in (".gif", ".jpg", ".png", ".tif"):
+        Image.fromarray(as_bytes).quantize(8).convert("RGB").save(tmp_path / "in" / f"a{suffix}")
+    options = {"kept": [], "one": ["--format", "png"]}
+    for name, extra in options.items():
+        for status in ("done", "skipped"):
+            result = thera("upscale", tmp_path / "in", tmp_path / name, "-s", 1.5, "--json", *extra)
+            assert json.loads(result.out)[status] == 4
+    names = {name: sorted(path.name for path in (tmp_path / name).iterdir()) for name in options}
+    assert names["kept"] == ["a.gif.png", "a.jpg", "a.png", "a.tif"]
+    assert names["one"] == ["a.gif.png", "a.jpg.png", "a.png", "a.tif.png"]
+    (tmp_path / "kept" / "a.tif").unlink()
+    assert (
+        json.loads(thera("upscale", tmp_path / "in", tmp_path / "kept", "-s", 1.5, "--json").out)["done"] == 1
+    )
 
 
 def test_an_unforeseen_failure_in_a_folder_does_not_stop_the_rest(thera, tmp_path, png, monkeypatch):
@@ -403,3 +440,43 @@ def test_relative_names_work_from_anywhere(thera, tmp_path, png, monkeypatch):
     assert Path("folder_x2/c.png").is_file()
     assert thera("upscale", ".", "out", "-s", 2, "-r").status == 0
     assert sorted(p.name for p in Path("out").iterdir()) == ["a.png", "b.png", "folder", "folder_x2"]
+
+
+LONG = "n" * 250
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (f"{LONG}.png -s 2", "_x2.png could not be written: file name too long"),
+        (f"{LONG}{LONG}.png -s 2", "could not be read: file name too long"),
+        (f"{LONG}{LONG}.png a.png -s 2 --overwrite", "could not be read: file name too long"),
+        (f"a.png {LONG}{LONG}.png -s 2", "could not be written: file name too long"),
+        (f"folder {LONG}{LONG} -s 2", "cannot be made: File name too long"),
+        (f"folder {LONG}{LONG}/out -s 2", "does not exist"),
+        ("loop.png -s 2", "could not be read: too many levels of symbolic links"),
+        ("a.png pipe.png -s 2", "a pipe or a device"),
+        ("a.png pipe.png -s 2 --overwrite", "a pipe or a device"),
+        ("a.png -s 2 --format png --cog", "--cog writes a TIFF and --format is png"),
+        ("a.png -s 2 --format png --range 0:9", "--range writes a TIFF and --format is png"),
+        ("a.png -s 2 --max-pixels 0", "'--max-pixels': 0 is not in the range"),
+        ("a.png -s 2 --max-pixels -5", "'--max-pixels': -5 is not in the range"),
+    ],
+    ids=lambda text: text.replace(LONG, "LONG"),
+)
+def test_odd_names_and_options_get_one_sentence_and_no_file(
+    thera, tmp_path, png, monkeypatch, arguments, sentence
+):
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    for name in (f"{LONG}.png", "a.png", "folder/a.png"):
+        Path(name).write_bytes(png)
+    Path("loop.png").symlink_to("loop.png")
+    os.mkfifo("pipe.png")
+    before = sorted(tmp_path.rglob("*"))
+    result = thera("upscale", *arguments.split())
+    assert result.status in (1, 2)
+    (line,) = result.err.splitlines()
+    assert sentence in line
+    assert sorted(tmp_path.rglob("*")) == before
+    assert Path("pipe.png").is_fifo()

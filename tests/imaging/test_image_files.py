@@ -1,6 +1,7 @@
 """What goes into an image file comes out of it again."""
 
 import io
+import struct
 import sys
 import zlib
 from itertools import pairwise
@@ -10,15 +11,16 @@ import imagecodecs
 import numpy as np
 import pytest
 import tifffile
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image, ImageOps, PngImagePlugin
 
 from thera.errors import ImageFileError, InvalidInput, MissingDependency
 from thera.imaging import tiff
+from thera.imaging.files import suited
 from thera.imaging.formats import FORMATS, format_named, format_of
 from thera.imaging.metadata import Metadata, TiffTag
 from thera.imaging.picture import Picture, Range
 from thera.imaging.png import paeth
-from thera.imaging.reading import read
+from thera.imaging.reading import from_pillow, read
 from thera.imaging.writing import encode, replacing, write
 
 LAYOUTS = [("grey", False), ("grey", True), ("rgb", False), ("rgb", True)]
@@ -184,6 +186,39 @@ def test_every_orientation_is_applied_and_reset(tmp_path, orientation, suffix):
     assert after[ExifTags.Base.Make] == "Acme"
 
 
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".tif"])
+def test_resolutions_are_exchanged_where_a_picture_is_turned(tmp_path, suffix):
+    xmp = b'<d tiff:XResolution="72/1" tiff:YResolution="300/1"/>'
+    for orientation, expected in ((3, (72, 300)), (6, (300, 72))):
+        exif = Image.Exif()
+        exif.update({274: orientation, 282: 72.0, 283: 300.0})
+        image, path = Image.new("L", (8, 4)), tmp_path / f"{orientation}{suffix}"
+        image.save(path, dpi=(72, 300), exif=exif, xmp=xmp)
+        carried = read(path).metadata
+        assert carried.dpi == pytest.approx(expected, abs=0.02)  # PNG counts by the metre
+        if suffix != ".tif":  # which has them in no other place
+            after = Image.Exif()
+            after.load(carried.exif)
+            assert (after[282], after[283]) == expected
+        if suffix == ".jpg":
+            assert (b'tiff:YResolution="72/1"' in carried.xmp) == (orientation == 6)
+
+
+def test_exif_in_a_text_of_a_png_is_written_as_exif_alone(tmp_path):
+    exif = Image.Exif()
+    exif.update({271: "Acme", 274: 6})
+    block = exif.tobytes()
+    info = PngImagePlugin.PngInfo()
+    info.add_text("Raw profile type exif", f"\nexif\n{len(block):8}\n{block.hex()}\n")
+    info.add_text("Title", "Zürich")
+    Image.new("L", (8, 4)).save(tmp_path / "a.png", pnginfo=info)
+    write(tmp_path / "b.png", read(tmp_path / "a.png"))
+    with Image.open(tmp_path / "b.png") as image:
+        assert image.size == (4, 8)
+        assert image.text == {"Title": "Zürich"}
+        assert dict(image.getexif()) == {271: "Acme", 274: 1}
+
+
 def test_the_stale_thumbnail_is_dropped(tmp_path):
     exif = Image.Exif()
     exif[ExifTags.Base.Make] = "Acme"
@@ -225,6 +260,23 @@ def test_transparent_colour_of_a_png_becomes_alpha(tmp_path):
     assert picture.samples[2, 3, 1] == 0
     assert picture.samples[0, 0, 1] == 65535
     np.testing.assert_array_equal(picture.samples[..., 0], samples)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_transparent_grey_of_fewer_bits_becomes_alpha(tmp_path, bits):
+    levels = np.arange(8) % 2**bits
+    key = min(5, 2**bits - 1)
+    row = levels.reshape(-1, 8 // bits) @ 2 ** np.arange(0, 8, bits)[::-1]
+    with (tmp_path / "a.png").open("wb") as file:
+        file.write(b"\x89PNG\r\n\x1a\n")
+        PngImagePlugin.putchunk(file, b"IHDR", struct.pack(">IIBBBBB", 8, 1, bits, 0, 0, 0, 0))
+        PngImagePlugin.putchunk(file, b"tRNS", struct.pack(">H", key))
+        PngImagePlugin.putchunk(file, b"IDAT", zlib.compress(bytes([0, *row])))
+        PngImagePlugin.putchunk(file, b"IEND")
+    for picture in (read(tmp_path / "a.png"), from_pillow(Image.open(tmp_path / "a.png"))):
+        assert (picture.format, picture.alpha) == ("png", True)
+        np.testing.assert_array_equal(picture.samples[0, :, 0], levels * (255 // (2**bits - 1)))
+        np.testing.assert_array_equal(picture.samples[0, :, 1], np.where(levels == key, 0, 255))
 
 
 def test_premultiplied_tiff_alpha_is_undone_and_an_unnamed_fourth_channel_is_data(tmp_path):
@@ -295,6 +347,7 @@ def test_what_is_not_one_whole_still_image_is_refused_in_one_sentence(tmp_path):
     tifffile.imwrite(tmp_path / "complex.tif", np.zeros((8, 8), np.complex64))
     tifffile.imwrite(tmp_path / "five.tif", np.zeros((8, 8, 5), np.uint8), photometric="rgb")
     _bomb(tmp_path / "bomb.png")
+    (tmp_path / "loop.png").symlink_to(tmp_path / "loop.png")
     reasons = {
         "animated.gif": "2 frames",
         "animated.webp": "2 frames",
@@ -308,6 +361,8 @@ def test_what_is_not_one_whole_still_image_is_refused_in_one_sentence(tmp_path):
         "five.tif": "5 channels",
         "bomb.png": "max-pixels",
         "missing.png": "does not exist",
+        "loop.png": "levels of symbolic links",
+        "n" * 300: "name too long",
         ".": "folder",
     }
     for name, reason in reasons.items():
@@ -327,6 +382,20 @@ def test_pixels_without_number_are_refused_and_wide_ranges_come_back():
         assert normal.max() <= 1
         restored = span.restore(normal, samples.dtype)
         np.testing.assert_allclose(restored, samples, rtol=1e-6, atol=1)  # float32 between
+
+
+def test_wide_types_keep_digits_that_float32_has_not():
+    for samples in (1e9 + np.linspace(0, 1, 9), np.arange(2**31 - 9, 2**31, dtype=np.int64).astype("i4")):
+        span = Range.of(samples)
+        restored = span.restore(span.normalise(samples), samples.dtype)
+        np.testing.assert_allclose(restored - samples[0], samples - samples[0], atol=1e-6)
+
+
+def test_what_tiff_cannot_hold_either_is_not_sent_there():
+    picture = Picture(np.arange(4, dtype=np.uint64).reshape(2, 2, 1), "grey")
+    for name in ("tiff", "png"):
+        with pytest.raises(ImageFileError, match="make them 32-bit or floats first"):
+            suited(picture, format_named(name))
 
 
 def test_restoring_rounds_and_holds_to_the_type():

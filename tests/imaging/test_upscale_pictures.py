@@ -23,6 +23,24 @@ def test_arrays_come_back_as_they_came(model, shape, dtype):
     assert thera.upscale(image, size=(5, 30), model=model).shape == (5, 30, *shape[2:])
 
 
+@pytest.mark.parametrize("dtype", ["u2", "i2", "f4", "f8"])
+def test_arrays_of_either_byte_order_become_the_same(model, dtype):
+    image = np.random.default_rng(0).integers(100, 3000, (9, 7, 3)).astype(dtype)
+    swapped = image.astype(image.dtype.newbyteorder())
+    scaled = thera.upscale(swapped, 2, model=model)
+    assert scaled.dtype == swapped.dtype
+    np.testing.assert_array_equal(scaled, thera.upscale(image, 2, model=model))
+
+
+def test_float64_keeps_small_differences_of_large_numbers(model):
+    unit = np.random.default_rng(0).random((12, 10, 4))
+    unit.flat[:2] = 0, 1
+    unit[:6, :, 3], unit[6:, :, 3] = 1, 0
+    offset = np.array([1e9, 1e9, 1e9, 0])
+    scaled = thera.upscale(unit + offset, 2, model=model)
+    np.testing.assert_allclose(scaled - offset, thera.upscale(unit, 2, model=model), atol=1e-5)
+
+
 @pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA", "CMYK", "I;16", "F"])
 def test_pillow_images_keep_their_mode_and_what_they_carry(model, mode):
     image = Image.effect_noise((8, 6), 50)
@@ -55,6 +73,30 @@ def test_tensors_come_back_as_they_came(model, shape):
         array = flat.permute(1, 2, 0).numpy()
         expected = thera.upscale(array, 2, model=model)
         np.testing.assert_array_equal(flat_scaled.permute(1, 2, 0).numpy(), expected)
+
+
+def test_tensors_of_bfloat16_come_back_as_such_and_empty_batches_are_refused(model):
+    torch = pytest.importorskip("torch")
+    result = thera.upscale(torch.full((3, 8, 6), 0.5, dtype=torch.bfloat16), 2, model=model)
+    assert result.shape == (3, 16, 12) and result.dtype == torch.bfloat16
+    with pytest.raises(InvalidInput, match="none 0"):
+        thera.upscale(torch.zeros(0, 3, 8, 6), 2, model=model)
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"scale": "2"},
+        {"scale": (2, 3)},
+        {"size": 5},
+        {"size": "34"},
+        {"size": (3.7, 4.2)},
+        {"size": ("3", "4")},
+    ],
+)
+def test_a_size_that_is_none_is_refused_in_a_sentence(model, wish):
+    with pytest.raises(InvalidInput, match="makes no image"):
+        thera.upscale(np.zeros((8, 6), np.uint8), **wish, model=model)
 
 
 def test_integers_are_the_floats_rounded(model):

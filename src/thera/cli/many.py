@@ -135,8 +135,8 @@ def _outcome(future: Any, source: Path) -> tuple[dict[str, Any], list[str]]:
 def _without_partial_files(items: Iterable[Item], cluster: Cluster) -> Iterator[None]:
     """Removes what workers were writing when they were killed, once nobody writes any more."""
     stems: dict[Path, set[str]] = {}
-    for _, folder, stem in items:
-        stems.setdefault(folder, set()).add(stem[:40])
+    for source, folder, stem in items:
+        stems.setdefault(folder, set()).update((stem[:40], source.stem[:40]))
 
     def partial() -> set[Path]:
         return {

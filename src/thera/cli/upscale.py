@@ -1,6 +1,7 @@
 """`thera upscale`: a file or a folder of images to another size."""
 
 import json
+import os
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -86,7 +87,11 @@ FILTERS = ("gaussian", "box", "butterworth", "ideal", "none")
     " [default: dtype of bytes, percentile of others]",
 )
 @click.option("--cog", is_flag=True, help="Of a raster: write a cloud-optimised GeoTIFF.")
-@click.option("--max-pixels", type=int, help="Read images up to this many pixels. [default: 268 million]")
+@click.option(
+    "--max-pixels",
+    type=click.IntRange(1),
+    help="Read images up to this many pixels. [default: 268 million]",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Only errors.")
 @click.option("--json", "as_json", is_flag=True, help="A summary for machines, on stdout.")
 def command(
@@ -123,9 +128,10 @@ def command(
     from thera.cli.feedback import Feedback
 
     began = time.monotonic()
-    is_store = source.suffix == ".zarr" and source.is_dir()
+    is_folder = os.path.isdir(source)  # which, unlike Path's, says no to a name too long
+    is_store = is_folder and source.suffix == ".zarr"
     several = workers is not None or scheduler is not None
-    if several and not source.is_dir():
+    if several and not is_folder:
         raise click.UsageError("--workers and --scheduler are for folders and Zarr stores")
     if workers is not None and scheduler is not None:
         raise click.UsageError("--workers are started here, --scheduler has its own: give one of them")
@@ -138,7 +144,7 @@ def command(
         records = [scale_store(run, source, output, cluster)]
     elif several:
         records = scale_files(run, run.items(source, output), cluster)
-    elif source.is_dir():
+    elif is_folder:
         records = [run.attempt(*item, one_of_many=True) for item in run.items(source, output)]
     else:
         records = [run.file(source, output)]
@@ -188,10 +194,13 @@ class Run:
 
     def __post_init__(self) -> None:
         from thera.imaging.filters import filter_of
-        from thera.imaging.formats import format_named
+        from thera.imaging.formats import FORMATS, format_named
         from thera.imaging.sizing import Wish
 
         self._format = None if self.form is None else format_named(self.form)
+        if (self.cog or self.stretch is not None) and self._format not in (None, FORMATS["tiff"]):
+            option = "--cog" if self.cog else "--range"
+            raise InvalidInput(f"{option} writes a TIFF and --format is {self.form}: leave one of them out.")
         self._filter = filter_of(self.shape, self.sharpness)
         self._wish = Wish(self.scale, self.size, self.width, self.height, self.fit)
         self._wish.check()
@@ -225,7 +234,7 @@ class Run:
 
     def file(self, source: Path, output: Path | None) -> dict[str, Any]:
         """Scales one file."""
-        if output is not None and output.is_dir():
+        if output is not None and os.path.isdir(output):
             return self.attempt(source, output, f"{source.stem}_{self.label}")
         return self.attempt(source, output or source.parent, f"{source.stem}_{self.label}", output)
 
@@ -235,9 +244,9 @@ class Run:
 
         named = source if source.name not in ("", "..") else source.resolve()
         target = output or named.with_name(f"{named.name}_{self.label}")
-        if target.exists() and (not target.is_dir() or target.samefile(source)):
+        if os.path.exists(target) and (not target.is_dir() or target.samefile(source)):
             raise ImageFileError(f"The output {target} must be a folder of its own: name another.")
-        if not target.parent.is_dir():
+        if not os.path.isdir(target.parent):
             raise ImageFileError(f"The folder {target.parent} of the output does not exist: make it first.")
         inside = target.resolve()  # what an earlier run made is no input
         found = sorted(source.rglob("*") if self.recursive else source.iterdir())
@@ -256,7 +265,7 @@ class Run:
         items = []
         for path in images:
             name = path.relative_to(source).with_suffix("")
-            # a.jpg and a.heic must not both become a.png
+            # a.gif and a.heic must not both become a.png
             stem = name if names[name] == 1 else path.relative_to(source)
             folder = target / stem.parent
             try:
@@ -273,7 +282,8 @@ class Run:
         record: dict[str, Any] = {"input": str(source)}
         try:
             endings = (self._format.suffix,) if self._format else (source.suffix, ".png", ".tif")
-            there = [path for ending in endings if (path := folder / (stem + ending)).is_file()]
+            outputs = [output_path(source, folder, stem, ending) for ending in endings]
+            there = [path for path in outputs if os.path.isfile(path)]
             if one_of_many and there and not self.overwrite:
                 return record | {"output": str(there[0]), "status": "skipped"}
             return record | self._scale(source, folder, stem, output)
@@ -281,6 +291,8 @@ class Run:
             error: Exception = InvalidInput(f"{source} needs more memory than there is: lower --memory.")
         except TheraError as problem:
             error = problem
+            if one_of_many and str(source) not in str(problem):
+                error = ImageFileError(f"{source}: {problem}")
         except Exception as problem:
             if not one_of_many:
                 raise
@@ -318,12 +330,9 @@ class Run:
         from thera.imaging.files import prepare_file
         from thera.imaging.reading import MAX_PIXELS
 
-        def named(picture: "Picture") -> Path:
-            return folder / (stem + self._suffix(source, picture))
-
         return prepare_file(
             source,
-            output or named,
+            output or (lambda picture: output_path(source, folder, stem, self._suffix(source, picture))),
             self.loaded(),
             self._wish,
             form=self._format,
@@ -344,7 +353,7 @@ class Run:
         suffix = source.suffix if source.suffix.lower() in FORMATS["tiff"].suffixes else ".tif"
         return prepare_raster(
             source,
-            output or folder / (stem + suffix),
+            output or output_path(source, folder, stem, suffix),
             self.loaded(),
             self._wish,
             stretch=self._stretch,
@@ -378,3 +387,12 @@ class Run:
             if source.suffix.lower() in form.suffixes and holds(form, picture):
                 return source.suffix
         return ".png" if holds(FORMATS["png"], picture) else ".tif"
+
+
+def output_path(source: Path, folder: Path, stem: str, suffix: str) -> Path:
+    """The output of this stem and ending; a stem that is the input's whole name may have that ending already.
+
+    >>> [output_path(Path(name), Path("out"), name, ".png").name for name in ("a.png", "a.gif")]
+    ['a.png', 'a.gif.png']
+    """
+    return folder / (stem if stem == source.name and suffix == source.suffix else stem + suffix)

@@ -55,10 +55,10 @@ def continued(
     return np.where(known, values, _doubled(coarse, known.shape[:2], slice(0, len(known))))
 
 
-def _halved(values: NDArray, known: NDArray[np.bool_]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+def _halved(values: NDArray, known: NDArray[np.bool_]) -> tuple[NDArray, NDArray[np.bool_]]:
     """Means of the known values of each 2×2 block, and which blocks have any."""
     H, W = -(-values.shape[0] // 2), -(-values.shape[1] // 2)
-    total = np.zeros((H, W, values.shape[2]), np.float32)
+    total = np.zeros((H, W, values.shape[2]), np.result_type(values.dtype, np.float32))
     count = np.zeros((H, W, known.shape[2]), np.float32)
     for i in (0, 1):
         for j in (0, 1):
@@ -69,7 +69,7 @@ def _halved(values: NDArray, known: NDArray[np.bool_]) -> tuple[NDArray[np.float
     return np.divide(total, count, out=total, where=count > 0), count > 0
 
 
-def _doubled(coarse: NDArray[np.float32], shape: tuple[int, int], rows: slice) -> NDArray[np.float32]:
+def _doubled(coarse: NDArray, shape: tuple[int, int], rows: slice) -> NDArray:
     """Rows of the image of `shape` between the centres of `coarse`, linearly."""
 
     def between(axis: int, start: int, stop: int) -> tuple[NDArray, NDArray, NDArray[np.float32]]:

@@ -43,8 +43,8 @@ def upscale(
     | NumPy array | H×W, H×W×1, ×2 (grey, alpha), ×3 or ×4 (RGB, alpha) | the same dtype |
     | torch tensor | H×W, C×H×W or N×C×H×W | the same dtype and device |
 
-    8 and 16-bit integers span their type. Floats are taken to span 0 to 1, or what they hold if that is more,
-    and come back unclipped. Palettes become colours.
+    Unsigned integers of 8 and 16 bits span their type, other integers what they hold. Floats are taken to
+    span 0 to 1, or what they hold if that is more, and come back unclipped. Palettes become colours.
 
     `model`: the name of a shipped model, a file, or a model from `thera.load`.
     `ensemble`: the mean over four rotations, a little better at four times the cost.
@@ -133,11 +133,12 @@ def _to_pillow(picture: Picture) -> Image.Image:
 def _scale_tensor(tensor: Any, scaled: Any) -> Any:
     import torch
 
-    if tensor.ndim not in (2, 3, 4):
+    if tensor.ndim not in (2, 3, 4) or 0 in tensor.shape:
         raise InvalidInput(
-            f"A tensor of shape {tuple(tensor.shape)} was given: expected H×W, C×H×W or N×C×H×W."
+            f"A tensor of shape {tuple(tensor.shape)} was given: expected H×W, C×H×W or N×C×H×W, none 0."
         )
-    array = tensor.detach().cpu().numpy()
+    on_host = tensor.detach().cpu()
+    array = (on_host.float() if tensor.dtype == torch.bfloat16 else on_host).numpy()  # which has no bfloat16
     images = array if array.ndim == 4 else array.reshape(1, -1, *array.shape[-2:])
     results = [_as_array(scaled(_from_array(np.moveaxis(each, 0, -1))), 3) for each in images]
     stacked = np.stack([np.moveaxis(each, -1, 0) for each in results])

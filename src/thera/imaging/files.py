@@ -3,6 +3,7 @@
 import math
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from .reading import MAX_PIXELS, read
 from .sizing import Wish, human_bytes, physical_memory
 from .tiling import Plan
 from .upscaling import Scaling, prepare
-from .writing import encode, replacing
+from .writing import encode, reason_of, replacing
 
 #: Bytes for each pixel held by encoders that cannot write as rows come, without and with alpha, as measured.
 HELD_BYTES = {"jpeg": (6, 6), "webp": (12, 36), "avif": (40, 50), "bmp": (6, 6)}
@@ -127,16 +128,18 @@ def suited(picture: Picture, form: Format) -> tuple[Picture, np.dtype, list[str]
         raise ImageFileError(f"{form.name.upper()} holds no CMYK: write TIFF or JPEG.")
     if picture.alpha and not form.alpha:
         opaque = picture.samples[..., -1].min() == Range.of(picture.samples[..., -1]).high
-        picture = without_alpha(picture)
         if not opaque:
-            notes.append(f"{form.name.upper()} knows no transparency: the image was put on white")
+            loss = "the image was put on white" if picture.covers else "the alpha channel was left out"
+            notes.append(f"{form.name.upper()} knows no transparency: {loss}")
+        picture = without_alpha(picture)
     dtype = picture.samples.dtype
     if dtype.str[1:] not in form.depths:
         span = Range.of(picture.samples)
         if dtype != np.uint16 and span != Range(0.0, 1.0):
+            able = dtype.str[1:] in FORMATS["tiff"].depths
             raise ImageFileError(
                 f"{form.name.upper()} cannot hold {picture.layout.depth} values from {span.low:g} to"
-                f" {span.high:g}: write TIFF."
+                f" {span.high:g}: {'write TIFF' if able else 'make them 32-bit or floats first'}."
             )
         dtype = np.dtype(form.depths[-1])
         notes.append(f"{picture.layout.depth} samples became {8 * dtype.itemsize}-bit")
@@ -156,15 +159,23 @@ def check_output(source: Path, output: Path, overwrite: bool, form: Format | Non
     """Refuses an output that cannot be written, or that must not be."""
     if form is None:
         format_of(output)
-    if output.is_dir():
+    try:
+        kind = output.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        kind = 0
+    except OSError as error:  # a name too long, a link to itself
+        raise ImageFileError(f"{output} could not be written: {reason_of(error)}.") from error
+    if stat.S_ISDIR(kind):
         raise ImageFileError(f"The output {output} is a folder; a file name was expected.")
     if not output.parent.is_dir():
         raise ImageFileError(f"The folder {output.parent} of the output does not exist: make it first.")
     if not os.access(output.parent, os.W_OK):
         raise ImageFileError(f"The folder {output.parent} may not be written to: check its permissions.")
-    if output.exists():
-        if source.exists() and os.path.samefile(source, output):
+    if kind:
+        if os.path.exists(source) and os.path.samefile(source, output):
             raise ImageFileError(f"The output {output} is the input itself: choose another name.")
+        if not stat.S_ISREG(kind):
+            raise ImageFileError(f"The output {output} is a pipe or a device: choose another name.")
         if not overwrite:
             raise ImageFileError(f"The output {output} exists: pass --overwrite to replace it.")
 

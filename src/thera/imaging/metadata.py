@@ -10,6 +10,9 @@ from PIL import ExifTags, Image
 from .formats import Format
 
 ORIENTATION = int(ExifTags.Base.Orientation)
+#: Orientations stored by columns; then, those that begin at the right and at the bottom.
+SIDEWAYS, FROM_RIGHT, FROM_BOTTOM = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
+X_RESOLUTION, Y_RESOLUTION = int(ExifTags.Base.XResolution), int(ExifTags.Base.YResolution)
 EXIF_IFD, GPS_IFD = int(ExifTags.IFD.Exif), int(ExifTags.IFD.GPSInfo)
 
 #: The tags of a TIFF's first directory that describe the picture, not the way the file stores it.
@@ -37,6 +40,7 @@ _MACHINE_WRITTEN = ('{"shape":', "ImageJ=", "<?xml", "<OME")
 
 #: A JPEG segment holds 65,533 bytes, less its own signature; Pillow splits ICC profiles, not these two.
 _JPEG_LIMITS = {"exif": 65_533, "xmp": 65_504}
+_XMP_AXIS = re.compile(rb"(?<=tiff:)[XY](?=Resolution)")
 _NAMES = {"icc": "ICC profile", "exif": "EXIF block", "xmp": "XMP packet", "dpi": "resolution"}
 
 
@@ -73,6 +77,15 @@ class Metadata:
             exif=_exif_with_size(self.exif, new) if self.exif else None,
             xmp=_xmp_with_size(self.xmp, new) if self.xmp else None,
             tiff_tags=tuple(_georeferenced(tag, old, new) for tag in self.tiff_tags),
+        )
+
+    def transposed(self) -> "Metadata":
+        """The same for the image with rows and columns exchanged: so are its two resolutions."""
+        return replace(
+            self,
+            exif=_exif_transposed(self.exif) if self.exif else None,
+            xmp=_XMP_AXIS.sub(lambda axis: b"Y" if axis[0] == b"X" else b"X", self.xmp) if self.xmp else None,
+            dpi=self.dpi and (self.dpi[1], self.dpi[0]),
         )
 
     def fitting(self, form: Format) -> tuple["Metadata", list[str]]:
@@ -151,6 +164,14 @@ def _exif_with_size(block: bytes, size: tuple[int, int]) -> bytes:
         for tag, value in ((int(wide), width), (int(high), height)):
             if tag in tags:
                 tags[tag] = value
+    return exif.tobytes()
+
+
+def _exif_transposed(block: bytes) -> bytes:
+    exif = Image.Exif()
+    exif.load(block)
+    if X_RESOLUTION in exif and Y_RESOLUTION in exif:
+        exif[X_RESOLUTION], exif[Y_RESOLUTION] = exif[Y_RESOLUTION], exif[X_RESOLUTION]
     return exif.tobytes()
 
 

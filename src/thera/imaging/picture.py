@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from thera.errors import ImageFileError, InvalidInput
 
-from .metadata import Metadata
+from .metadata import FROM_BOTTOM, FROM_RIGHT, SIDEWAYS, Metadata
 
 Colour = Literal["grey", "rgb", "cmyk"]
 CHANNELS: dict[Colour, int] = {"grey": 1, "rgb": 3, "cmyk": 4}
@@ -69,7 +69,8 @@ class Range:
 
     @classmethod
     def of(cls, samples: NDArray) -> "Range":
-        """8 and 16-bit samples span their whole type; others 0 to 1, or what they hold if that is more.
+        """Unsigned integers of 8 and 16 bits span their whole type, other integers what they hold, and floats
+        0 to 1 or what they hold if that is more.
 
         >>> Range.of(np.zeros((2, 2), np.uint8))
         Range(low=0.0, high=255.0)
@@ -81,7 +82,8 @@ class Range:
     @classmethod
     def of_type(cls, dtype: np.dtype) -> "Range | None":
         """What samples of a type span whatever they hold; None where that depends on what they hold."""
-        return cls(0.0, float(np.iinfo(dtype).max)) if dtype in (np.uint8, np.uint16) else None
+        spans = dtype.kind == "u" and dtype.itemsize <= 2  # in either byte order
+        return cls(0.0, float(np.iinfo(dtype).max)) if spans else None
 
     @classmethod
     def of_extremes(cls, lowest: np.number, highest: np.number) -> "Range":
@@ -101,16 +103,16 @@ class Range:
 
     def restore(self, values: NDArray[np.float32], dtype: np.dtype) -> NDArray:
         """The samples of type `dtype` that `values` stand for: integers rounded, and held to their range."""
-        if dtype.kind == "f":
-            return (values * (self.high - self.low) + self.low).astype(dtype)
-        limits = np.iinfo(dtype)
-        if dtype.itemsize <= 2:
-            scaled = values * np.float32(self.high - self.low)
-            scaled += np.float32(self.low)
-        else:
-            scaled = values.astype(np.float64) * (self.high - self.low) + self.low
-        np.rint(scaled, out=scaled)
-        return np.clip(scaled, limits.min, limits.max, out=scaled).astype(dtype)
+        # float32 may hold fewer digits than the wide types: 1e9 and 1e9 + 1 are the same to it.
+        wide = dtype.itemsize > (4 if dtype.kind == "f" else 2)
+        scaled: NDArray = values.astype(np.float64 if wide else np.float32)
+        scaled *= self.high - self.low
+        scaled += self.low
+        if dtype.kind != "f":
+            limits = np.iinfo(dtype)
+            np.rint(scaled, out=scaled)
+            np.clip(scaled, limits.min, limits.max, out=scaled)
+        return scaled.astype(dtype, copy=False)
 
 
 @dataclass(frozen=True)
@@ -153,11 +155,11 @@ class Picture:
 
     def upright(self, orientation: int) -> "Picture":
         """The picture turned the way EXIF's `orientation` (1 to 8) says it was seen."""
-        samples = self.samples
-        if orientation in (5, 6, 7, 8):
-            samples = samples.transpose(1, 0, 2)
-        if orientation in (2, 3, 6, 7):
+        samples, metadata = self.samples, self.metadata
+        if orientation in SIDEWAYS:
+            samples, metadata = samples.transpose(1, 0, 2), metadata.transposed()
+        if orientation in FROM_RIGHT:
             samples = samples[:, ::-1]
-        if orientation in (3, 4, 7, 8):
+        if orientation in FROM_BOTTOM:
             samples = samples[::-1]
-        return replace(self, samples=np.ascontiguousarray(samples))
+        return replace(self, samples=np.ascontiguousarray(samples), metadata=metadata)

@@ -96,7 +96,9 @@ def alpha_everywhere(picture: Picture, dtype: np.dtype) -> NDArray | None:
 
 
 def without_alpha(picture: Picture) -> Picture:
-    """The picture over white, for formats that know no transparency."""
+    """The picture over white, for formats that know no transparency; its colours, if alpha is only data."""
+    if not picture.covers:
+        return replace(picture, samples=picture.samples[..., :-1], alpha=False)
     alpha = Range.of(picture.samples[..., -1:]).normalise(picture.samples[..., -1:])
     span = Range.of(picture.samples[..., :-1])
     white = 0.0 if picture.colour == "cmyk" else 1.0

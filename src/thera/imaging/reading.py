@@ -15,6 +15,7 @@ from thera.errors import ImageFileError, MissingDependency, TheraError
 from . import tiff
 from .metadata import ORIENTATION, Metadata, upright_exif, upright_xmp
 from .picture import Colour, Picture
+from .writing import reason_of
 
 #: Pillow's plug-ins that may see a file: no interpreter and no external program among them.
 PILLOW_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "AVIF", "DDS", "TGA")
@@ -22,6 +23,8 @@ PILLOW_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "AVIF", "DDS", "TGA")
 MAX_PIXELS = 2**28
 
 _HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")
+#: Texts of a PNG that are read as what they hold, and written as such.
+_METADATA_TEXTS = ("XML:com.adobe.xmp", "Raw profile type exif")
 _TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
 
@@ -31,20 +34,11 @@ def read(path: str | Path, max_pixels: int = MAX_PIXELS) -> Picture:
     Raises ImageFileError, with one sentence, for anything that is not one whole, still image.
     """
     path = Path(path)
+    head = _head(path)
     try:
-        with path.open("rb") as file:
-            head = file.read(16)
-        if not head:
-            raise ImageFileError("The file is empty.")
         with _bounded(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # decoders warn of every oddity they then handle
             return _read(path, head, max_pixels)
-    except FileNotFoundError:
-        raise ImageFileError(f"{path} does not exist.") from None
-    except IsADirectoryError:
-        raise ImageFileError(f"{path} is a folder; an image file was expected.") from None
-    except PermissionError:
-        raise ImageFileError(f"{path} may not be read: check its permissions.") from None
     except UnidentifiedImageError:
         raise ImageFileError(f"{path} is not an image that Thera reads: {_readable()} are.") from None
     except TheraError as error:
@@ -59,6 +53,24 @@ def read(path: str | Path, max_pixels: int = MAX_PIXELS) -> Picture:
         raise ImageFileError(f"{path} is damaged or cut short{detail}.") from error
 
 
+def _head(path: Path) -> bytes:
+    """The first bytes of a file."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(16)
+    except FileNotFoundError:
+        raise ImageFileError(f"{path} does not exist.") from None
+    except IsADirectoryError:
+        raise ImageFileError(f"{path} is a folder; an image file was expected.") from None
+    except PermissionError:
+        raise ImageFileError(f"{path} may not be read: check its permissions.") from None
+    except OSError as error:  # a link to itself, a name too long, a disk that fails
+        raise ImageFileError(f"{path} could not be read: {reason_of(error)}.") from error
+    if not head:
+        raise ImageFileError(f"{path}: The file is empty.")
+    return head
+
+
 def _read(path: Path, head: bytes, max_pixels: int) -> Picture:
     if head[:4] in _TIFF_MAGIC:
         return tiff.read_tiff(path, lambda width, height: _check_size(width, height, max_pixels))
@@ -69,33 +81,36 @@ def _read(path: Path, head: bytes, max_pixels: int) -> Picture:
         frames = getattr(image, "n_frames", 1)
         if frames > 1 and image.format != "MPO":  # the further frames of a phone's MPO are previews
             raise ImageFileError(f"This is an animation of {frames} frames; Thera scales single images.")
-        depth16 = image.format == "PNG" and any(";16" in str(tile[3]) for tile in image.tile)
-        orientation, metadata = _metadata(image)
-        if depth16:
-            picture = _read_png16(path, metadata)
-        else:
-            image.load()
-            picture = from_pillow(image, metadata)
-        return picture.upright(orientation)
+        if image.format == "PNG" and ";16" in _stored(image):
+            return _read_png16(path, image)
+        return from_pillow(image)
 
 
-def _read_png16(path: Path, metadata: Metadata) -> Picture:
+def _read_png16(path: Path, image: Image.Image) -> Picture:
     """Pillow reduces colour PNGs of 16 bits to 8: their samples come from libpng itself."""
     import imagecodecs
 
+    orientation, metadata = _metadata(image)
     samples = imagecodecs.png_decode(path.read_bytes())
-    return Picture.of_channels(samples.reshape(*samples.shape[:2], -1), metadata, "png")
+    picture = Picture.of_channels(samples.reshape(*samples.shape[:2], -1), metadata, "png")
+    return picture.upright(orientation)
 
 
-def from_pillow(image: Image.Image, metadata: Metadata | None = None) -> Picture:
-    """The picture that a Pillow image is, with what it carries.
+def _stored(image: Image.Image) -> str:
+    """How a file stores its pixels, as Pillow says it ("RGB;16B", "L;4"), until they are decoded."""
+    tiles = getattr(image, "tile", ())
+    return str(tiles[0][3]) if tiles else ""
+
+
+def from_pillow(image: Image.Image) -> Picture:
+    """The picture that a Pillow image is, with what it carries, upright.
 
     >>> from_pillow(Image.new("LA", (4, 3))).layout.channels
     2
     """
-    if metadata is None:
-        orientation, metadata = _metadata(image)
-        return from_pillow(image, metadata).upright(orientation)
+    # Pillow spreads greys of 2 and 4 bits over 8, and leaves the one that is transparent as it was.
+    spread = {"L;2": 85, "L;4": 17}.get(_stored(image), 1)
+    orientation, metadata = _metadata(image)
     form = {"MPO": "jpeg"}.get(image.format or "", (image.format or "").lower())
     notes = []
     if image.mode == "1":
@@ -108,7 +123,10 @@ def from_pillow(image: Image.Image, metadata: Metadata | None = None) -> Picture
         image = image.convert({"La": "LA", "RGBa": "RGBA"}[image.mode])
     elif image.mode in ("YCbCr", "HSV", "RGBX"):
         image = image.convert("RGB")
-    elif image.mode in ("L", "RGB") and "transparency" in image.info:
+    if image.mode in ("L", "RGB") and "transparency" in image.info:
+        if spread > 1:
+            image = image.copy()
+            image.info["transparency"] *= spread
         image = image.convert({"L": "LA", "RGB": "RGBA"}[image.mode])
     colours: dict[str, tuple[Colour, bool]] = {
         "L": ("grey", False),
@@ -125,7 +143,7 @@ def from_pillow(image: Image.Image, metadata: Metadata | None = None) -> Picture
     samples = np.asarray(image)
     samples = samples.astype(samples.dtype.newbyteorder("="), copy=False)
     colour, alpha = colours[mode]
-    return Picture(
+    picture = Picture(
         samples.reshape(*samples.shape[:2], -1),
         colour,
         alpha,
@@ -133,6 +151,7 @@ def from_pillow(image: Image.Image, metadata: Metadata | None = None) -> Picture
         notes=tuple(notes),
         format=form,
     )
+    return picture.upright(orientation)
 
 
 def _read_heic(path: Path, max_pixels: int) -> Picture:
@@ -182,7 +201,7 @@ def _metadata(image: Image.Image) -> tuple[int, Metadata]:
         exif=upright_exif(exif),
         xmp=upright_xmp(_as_bytes(info.get("xmp"))),
         dpi=(float(dpi[0]), float(dpi[1])) if dpi and all(v > 0 for v in dpi) else None,
-        text=tuple((k, str(v)) for k, v in getattr(image, "text", {}).items() if k != "XML:com.adobe.xmp"),
+        text=tuple((k, str(v)) for k, v in getattr(image, "text", {}).items() if k not in _METADATA_TEXTS),
         png_colour=tuple(colour),
     )
 

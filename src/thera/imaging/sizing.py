@@ -3,12 +3,12 @@
 import math
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from thera.errors import InvalidInput
-
-#: 100 gigapixels. What asks for more is taken for a slip of the keyboard.
-MAX_OUTPUT_PIXELS = 10**11
+from thera.field.grid import MOST_PIXELS
 
 
 class Wish(NamedTuple):
@@ -37,13 +37,13 @@ class Wish(NamedTuple):
             raise InvalidInput(f"Give one of scale, size, width, height and fit, not {told}.")
         (name, value), *_ = given.items()
         if name == "scale":
-            if not (math.isfinite(value) and value > 0):
-                raise InvalidInput(f"A scale of {value:g} makes no image: give a number above 0.")
+            if not (_finite(value) and value > 0):
+                raise InvalidInput(f"A scale of {value} makes no image: give a number above 0.")
         elif name in ("width", "height"):
-            if value < 1:
+            if not _whole(value):
                 raise InvalidInput(f"A {name} of {value} makes no image: give a whole number from 1 up.")
-        elif len(value) != 2 or min(value) < 1:
-            told = "×".join(map(str, reversed(value)))
+        elif np.shape(value) != (2,) or not all(map(_whole, value)):
+            told = "×".join(map(str, reversed(value))) if np.ndim(value) else value
             raise InvalidInput(f"A {name} of {told} makes no image: give two whole numbers from 1 up.")
 
     def for_image(self, source: tuple[int, int]) -> tuple[int, int]:
@@ -68,7 +68,7 @@ class Wish(NamedTuple):
             else:
                 assert self.fit is not None
                 factor = min(self.fit[0] / rows, self.fit[1] / cols)
-            if rows * cols * factor * factor > MAX_OUTPUT_PIXELS:
+            if rows * cols * factor * factor > MOST_PIXELS:
                 raise _too_large(f"{cols}×{rows} times {factor:g}")
             target = (round(rows * factor), round(cols * factor))
             if self.scale is None:  # a strip that is scaled down keeps its last row
@@ -77,15 +77,24 @@ class Wish(NamedTuple):
             raise InvalidInput(
                 f"A scale of {self.scale:g} leaves no pixel of an image of {cols}×{rows}: use a larger one."
             )
-        if target[0] * target[1] > MAX_OUTPUT_PIXELS:
+        if target[0] * target[1] > MOST_PIXELS:
             raise _too_large(f"{target[1]}×{target[0]}")
         return target
 
 
+def _finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except (TypeError, OverflowError):
+        return False
+
+
+def _whole(value: Any) -> bool:
+    return _finite(value) and value >= 1 and value == int(value)
+
+
 def _too_large(what: str) -> InvalidInput:
-    return InvalidInput(
-        f"{what} is more than the {MAX_OUTPUT_PIXELS:,} pixels that Thera writes: ask for fewer."
-    )
+    return InvalidInput(f"{what} is more than the {MOST_PIXELS:,} pixels that Thera writes: ask for fewer.")
 
 
 def physical_memory() -> int | None:

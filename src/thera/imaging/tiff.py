@@ -18,6 +18,8 @@ from .metadata import (
     GEO_TAGS,
     GPS_IFD,
     ORIENTATION,
+    X_RESOLUTION,
+    Y_RESOLUTION,
     Metadata,
     TiffTag,
     tiff_exif,
@@ -28,7 +30,7 @@ from .picture import Colour, Layout, Picture
 
 logging.getLogger("tifffile").addHandler(logging.NullHandler())  # its remarks are for programmers
 
-_XMP, _ICC, _X_RESOLUTION, _Y_RESOLUTION, _RESOLUTION_UNIT = 700, 34675, 282, 283, 296
+_XMP, _ICC, _RESOLUTION_UNIT = 700, 34675, 296
 _NODATA = 42113
 _UNSPECIFIED, _ASSOCIATED, _UNASSOCIATED = 0, 1, 2
 _BYTE, _ASCII, _LONG, _LONG8 = 1, 2, 4, 16
@@ -139,7 +141,7 @@ def _value(page: Any, code: int, default: Any = None) -> Any:
 def _dpi(page: Any) -> tuple[float, float] | None:
     """The resolution per inch; TIFF may give it per centimetre."""
     per_inch = {2: 1.0, 3: 2.54}.get(_value(page, _RESOLUTION_UNIT, 2))
-    values = [_value(page, _X_RESOLUTION), _value(page, _Y_RESOLUTION)]
+    values = [_value(page, X_RESOLUTION), _value(page, Y_RESOLUTION)]
     if per_inch is None or not all(isinstance(v, tuple) and len(v) == 2 and all(v) for v in values):
         return None
     x, y = (per_inch * n / d for n, d in values)
@@ -191,7 +193,7 @@ def _extra_tags(
 ) -> list[tuple[int, int, int, Any, bool]]:
     tags: list[tuple[int, int, int, Any, bool]] = []
     for code, value in exif.items():
-        if code not in (EXIF_IFD, GPS_IFD, ORIENTATION, _X_RESOLUTION, _Y_RESOLUTION, _RESOLUTION_UNIT):
+        if code not in (EXIF_IFD, GPS_IFD, ORIENTATION, X_RESOLUTION, Y_RESOLUTION, _RESOLUTION_UNIT):
             if isinstance(value, str):
                 tags.append((code, _ASCII, 0, value, True))
             elif isinstance(value, bytes):
