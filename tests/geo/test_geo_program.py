@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import rasterio
 from click.testing import CliRunner
+from PIL import ExifTags, Image
 
 from thera.cli.main import cli
 from thera.errors import TheraError
@@ -48,6 +49,22 @@ def test_a_raster_becomes_a_picture_where_that_is_asked_for(thera, make, photo):
     assert source.with_name("a.png").exists()
 
 
+@pytest.mark.filterwarnings("error::rasterio.errors.NotGeoreferencedWarning")
+def test_a_picture_held_sideways_becomes_an_upright_cog(thera, tmp_path, photo):
+    source, exif = tmp_path / "a.png", Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    Image.fromarray(np.rint(photo * 255).astype(np.uint8)).save(source, exif=exif)
+    still = ("--affine", "1 0 0 0 1 0")
+    for command, options, scale in (("upscale", ("-s", 2), 2), ("warp", still, 1)):
+        output = tmp_path / f"{command}.tif"
+        thera(command, source, output, *options, "--cog", "-m", "edsr-air", "-q")
+        picture = Image.open(output)
+        assert not {33550, 34264} & set(picture.tag_v2)  # it had no place on the ground, and has none
+        out = np.asarray(picture, float)
+        seen = np.rot90(photo, -1).repeat(scale, axis=0).repeat(scale, axis=1) * 255
+        assert out.shape == seen.shape and np.abs(out - seen).mean() < 8
+
+
 def test_warp_to_a_crs(thera, scene):
     output = scene.with_name("mercator.tif")
     options = ("--to", "EPSG:3857", "--resolution", 40, "-m", "edsr-air", "--range", "100:3100")
@@ -58,8 +75,6 @@ def test_warp_to_a_crs(thera, scene):
 
 
 def test_warp_of_a_picture_with_numbers_from_a_file(thera, tmp_path, photo):
-    from PIL import Image
-
     Image.fromarray(np.rint(photo * 255).astype(np.uint8)).save(tmp_path / "a.png")
     (tmp_path / "h.txt").write_text("[[1, 0, 5],\n [0, 1, 3],\n [0, 0, 1]]\n")
     thera(
@@ -83,8 +98,17 @@ def test_warp_of_a_picture_with_numbers_from_a_file(thera, tmp_path, photo):
         ((), "not none of them"),
         (("--to", "EPSG:3857", "--affine", "1 0 0 0 1 0"), "--affine and --to"),
         (("--lens", "0.1 0 0 0"), "--camera"),
-        (("--lens", "0.1 0", "--camera", "9 9 1 1"), "four or five numbers"),
+        (("--lens", "0.1 0", "--camera", "9 9 1 1"), "four or five finite numbers"),
         (("--affine", "1 0 0"), "6 numbers"),
+        (("--affine", "nan 0 0 0 1 0"), "finite"),
+        (("--affine", "1 0 0 0 1 0", "--camera", "9 9 1 1"), "--camera is of --lens"),
+        (("--to", "EPSG:3857", "--camera", "9 9 1 1"), "--camera is of --lens"),
+        (("--lens", "0.1 0 0 0", "--camera", "9 9 1 1", "--inverse"), "--inverse is of a matrix"),
+        (("--to", "EPSG:3857", "--inverse"), "--inverse is of a matrix"),
+        (("--affine", "1 0 0 0 1 0", "--outside", "edge"), "--outside is of pictures"),
+        (("--to", "EPSG:3857", "--outside", "#ffffff"), "--outside is of pictures"),
+        (("--affine", "1 0 0 0 1 0", "--size", "0x3"), "0×3 makes no image"),
+        (("--to", "EPSG:3857", "--size", "0x5"), "0×5 makes no image"),
         (("--homography", "1 0 0 0 0 0 0 0 0"), "full rank"),
         (("--affine", "1 0 0 0 1 0", "--resolution", "3"), "--to"),
         (("--to", "nowhere"), "EPSG:3857"),

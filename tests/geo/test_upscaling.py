@@ -6,12 +6,14 @@ import sys
 import numpy as np
 import pytest
 import rasterio
+from PIL import ExifTags, Image, ImageOps
 from rasterio.control import GroundControlPoint
 from rasterio.enums import ColorInterp
 
 from thera.errors import ImageFileError, InvalidInput
 from thera.geo import upscaling
 from thera.geo.raster import describe, is_raster
+from thera.geo.reading import reading
 from thera.geo.upscaling import prepare_raster
 from thera.geo.values import Stretch
 from thera.imaging.sizing import Wish
@@ -52,6 +54,14 @@ def test_values_come_back_in_their_units_as_the_model_alone_makes_them(make, mod
         tolerance = 1e-5 * (high - low) + (0 if dtype[0] == "f" else 0.5)
         limits = (-np.inf, np.inf) if dtype[0] == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
         np.testing.assert_allclose(result, np.clip(expected, *limits), atol=tolerance)
+
+
+def test_64_bit_floats_keep_their_digits(make, model, photo):
+    """Values that differ by less than float32 can tell, at their height."""
+    source = make(bands_of(photo.astype(np.float64), "f8", 1, 1e9, 1e9 + 1))
+    out = scaled(source, model, 1.5, stretch=Stretch("given", 1e9, 1e9 + 1))[0]
+    expected = model.upscale(np.repeat(photo[..., None], 3, axis=2), size=out.shape).mean(-1)
+    np.testing.assert_allclose(out - 1e9, expected, atol=1e-5)
 
 
 def test_red_green_and_blue_are_seen_together(make, model, photo):
@@ -256,6 +266,39 @@ def test_pictures_are_told_from_rasters(make, photo, tmp_path):
     (tmp_path / "cut.tif").write_bytes((tmp_path / "cut.tif").read_bytes()[:50])
     assert not is_raster(tmp_path / "cut.tif")
     assert not is_raster(tmp_path / "none.tif")
+
+
+@pytest.mark.parametrize("suffix", [".tif", ".png", ".jpg", ".webp"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_pictures_held_sideways_are_upright_rasters(photo, tmp_path, orientation, suffix):
+    image = Image.fromarray(np.rint(photo * 255).astype(np.uint8)).convert("RGB")
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    exif[ExifTags.Base.XResolution], exif[ExifTags.Base.YResolution] = 72.0, 300.0
+    path = tmp_path / f"a{suffix}"
+    image.save(path, exif=exif, **({"lossless": True} if suffix == ".webp" else {}))
+    with Image.open(path) as stored:
+        seen = np.asarray(ImageOps.exif_transpose(stored))
+    raster = describe(path)
+    assert raster.shape == seen.shape[:2] and "EXIF_Orientation" not in raster.tags[None]
+    if suffix == ".jpg":
+        assert raster.tags[None]["EXIF_XResolution"] == ("(300)" if orientation > 4 else "(72)")
+    with reading(raster) as reader:
+        for top, left, bottom, right in [(0, 0, *raster.shape), (3, 5, 40, 60)]:
+            samples, _ = reader.read((top, left, bottom, right))
+            np.testing.assert_array_equal(samples, seen[top:bottom, left:right])
+
+
+def test_a_map_stays_as_its_place_describes_it(photo, tmp_path):
+    path, exif = tmp_path / "a.tif", Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    Image.fromarray(photo).save(path, exif=exif)
+    assert describe(path).orientation == 6
+    with rasterio.open(path, "r+") as dataset:
+        dataset.crs, dataset.transform = "EPSG:32633", rasterio.Affine(10, 0, 400_000, 0, -10, 6_600_000)
+    with Image.open(path) as image:
+        assert image.getexif()[ExifTags.Base.Orientation] == 6
+    assert describe(path).shape == photo.shape
 
 
 BIG = """

@@ -193,6 +193,23 @@ def test_inverse_matrices_are_those_of_the_others():
         np.testing.assert_allclose(a, b, atol=1e-12)
 
 
+@pytest.mark.parametrize("shift", [0, 20_000, 1e9])
+def test_a_matrix_is_judged_by_what_it_does_not_by_where_or_in_which_units(shift):
+    for numbers in ([0, -1, shift, 1, 0, 0], [0.5, 0, shift, 0, 0.5, -shift]):
+        points, _ = Projective(numbers, (40, 48))((0, 0, 1, 1))
+        x, y = points[0, 0, ::-1]
+        np.testing.assert_allclose(np.reshape(numbers, (2, 3)) @ [x, y, 1], 0.5, atol=1e-6)
+    metres = np.diag([1e-4, 1e-4, 1])
+    seen = np.array([[1, 0.2, 10], [0.1, 0.9, 5], [1e-4, 2e-4, 1]])
+    flat = np.array([[1, 0.2, 10], [2, 0.4, shift], [1e-4, 2e-5, 1]])
+    for units in (np.eye(3), metres, np.linalg.inv(metres)):
+        Projective((units @ seen).ravel(), (40, 48))
+        with pytest.raises(InvalidInput, match="full rank"):
+            Projective((units @ flat).ravel(), (40, 48))
+    with pytest.raises(InvalidInput, match="full rank"):
+        Projective([1, 2, shift, 2, 4, 0], (40, 48))
+
+
 def test_a_lens_is_brown_s_and_its_jacobian_its_derivative():
     lens = Lens((90.0, 80.0, 31.0, 25.0), (-0.2, 0.05, 0.004, -0.003, 0.01))
     box = (0, 0, 50, 64)
@@ -287,10 +304,12 @@ def png(tmp_path, photo):
     return tmp_path / "a.png"
 
 
+def through(numbers):
+    return lambda shape: (shape, Projective(numbers, shape))
+
+
 def turned(source, model, output, **options):
-    prepare_warped_picture(
-        source, output, model, lambda shape: (shape, Projective(QUARTER, shape)), **options
-    ).run()
+    prepare_warped_picture(source, output, model, through(QUARTER), **options).run()
     return Image.open(output)
 
 
@@ -310,6 +329,36 @@ def test_pictures_show_what_was_asked_for_beyond_their_edges(png, model, photo, 
         turned(png, model, tmp_path / "clear.jpg", outside="transparent")
 
 
+@pytest.mark.parametrize(
+    ("dtype", "low", "high", "full"),
+    [
+        ("u4", 1000, 4_000_000_000, 2**32 - 1),
+        ("i2", -2000, 9000, 2**15 - 1),
+        ("i4", -(10**9), 10**9, 2**31 - 1),
+        ("f4", 0, 1, 1),
+        ("f4", -20, 300, 1),
+        ("f8", 1e9, 1e9 + 1, 1),
+    ],
+)
+def test_white_is_the_picture_s_own_and_opaque_the_type_s(model, photo, tmp_path, dtype, low, high, full):
+    import tifffile
+
+    samples = (low + (high - low) * np.float64((photo - photo.min()) / np.ptp(photo))).astype(dtype)
+    tifffile.imwrite(tmp_path / "a.tif", samples)
+
+    def moved(outside):
+        view, output = through([1, 0, 10, 0, 1, 10]), tmp_path / "b.tif"
+        options = {"outside": outside, "overwrite": True}
+        prepare_warped_picture(tmp_path / "a.tif", output, model, view, **options).run()
+        return tifffile.imread(output)
+
+    for outside, expected in (((255, 255, 255), high), ((0, 0, 0), low)):
+        out = moved(outside)
+        assert out.dtype == np.dtype(dtype) and (out[:10] == expected).all()
+    alpha = moved("transparent")[..., 1]
+    assert (alpha[:10] == 0).all() and (alpha[:, :10] == 0).all() and (alpha[10:, 10:] == full).all()
+
+
 def test_alpha_stays_within_what_it_was(png, model, photo, tmp_path):
     image = Image.open(png).convert("RGBA")
     alpha = np.zeros(photo.shape, np.uint8)
@@ -317,9 +366,7 @@ def test_alpha_stays_within_what_it_was(png, model, photo, tmp_path):
     image.putalpha(Image.fromarray(alpha))
     image.save(tmp_path / "b.png")
     shift = [1, 0, 0.5, 0, 1, 0]
-    prepare_warped_picture(
-        tmp_path / "b.png", tmp_path / "c.png", model, lambda shape: (shape, Projective(shift, shape))
-    ).run()
+    prepare_warped_picture(tmp_path / "b.png", tmp_path / "c.png", model, through(shift)).run()
     out = np.asarray(Image.open(tmp_path / "c.png"))[..., 3]
     assert (out[30:90, 41:110] == 255).all()
     beyond = np.ones(photo.shape, bool)
@@ -364,6 +411,27 @@ def test_a_rotated_geotransform_is_warped_from_where_it_lies(make, model, photo)
     expected = 0.5 + 0.4 * np.sin((points[..., 0] - 0.5) / 17) * np.cos((points[..., 1] - 0.5) / 23)
     inner = np.all((points > 3) & (points < np.array(smooth.shape) - 3), axis=-1)
     assert np.abs(out - expected)[inner].max() < 0.01
+
+
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [
+        ((0, 3), "3×0 makes no image"),
+        ((5, -3), "-3×5 makes no"),
+        ((10**6, 10**6), "pixels that Thera writes"),
+    ],
+)
+def test_sizes_that_make_no_image_are_refused(make, png, model, photo, size, told):
+    def view(shape):
+        return size, Projective(QUARTER, shape)
+
+    source = make(photo[None])
+    with pytest.raises(InvalidInput, match=told):
+        prepare_warped_picture(png, png.with_name("b.png"), model, view)
+    with pytest.raises(InvalidInput, match=told):
+        warped(source, model, view)
+    with pytest.raises(InvalidInput, match=told):
+        reprojected(describe(source), "EPSG:3857", size=size)
 
 
 def test_too_little_memory_is_said_first(make, model, photo):

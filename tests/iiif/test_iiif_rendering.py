@@ -122,6 +122,15 @@ def test_large_reductions_turn_the_reduced_picture(serve, tmp_path, pixels, mode
     assert difference(sent[inside][:, :3], warped[inside]) < BYTES
 
 
+def test_a_strip_is_sent_small_and_turned(serve, tmp_path):
+    Image.fromarray(np.linspace(0, 255, 500).astype(np.uint8)[:, None]).save(tmp_path / "tall.png")
+    running = serve(tmp_path)
+    small = as_array(running.get("tall.png/full/^!50,50/0/default.png"))
+    assert small.shape == (50, 1)
+    np.testing.assert_allclose(small[2:-2, 0], np.linspace(0, 255, 500).reshape(50, 10).mean(1)[2:-2], atol=2)
+    assert as_array(running.get("tall.png/full/^!50,50/30/gray.jpg")).shape == (44, 26)
+
+
 def test_qualities(photo_server, pixels):
     grey = as_array(photo_server.get("photo.png/full/max/0/gray.png"))
     np.testing.assert_allclose(grey, pixels @ [0.299, 0.587, 0.114], atol=0.51)

@@ -85,6 +85,15 @@ def test_max_and_boxes_stop_at_the_pixels_that_are_sent_and_other_sizes_are_refu
             parse("full", size, "0", "default.jpg", canvas, default="color")
 
 
+@pytest.mark.parametrize("size", ["^!50,50", "!50,50", ",50", "^,50"])
+@pytest.mark.parametrize("rotation", ["0", "30", "90"])
+def test_a_strip_keeps_its_last_row(size, rotation):
+    tall, wide = Canvas(1, 500, 10**6), Canvas(500, 1, 10**6)
+    across = size if "!" in size else size.replace(",50", "50,")
+    assert parse("full", size, rotation, "gray.jpg", tall, default="color").size == (1, 50)
+    assert parse("full", across, rotation, "gray.jpg", wide, default="color").size == (50, 1)
+
+
 @pytest.mark.parametrize("size", ["601,", ",401", "601,10", "10,401", "pct:100.1", "!601,401", "!2000,3000"])
 def test_only_sizes_that_say_so_enlarge(size):
     with pytest.raises(InvalidInput, match=r"write \^"):
@@ -104,6 +113,8 @@ def test_only_sizes_that_say_so_enlarge(size):
         {"region": "١,0,10,10"},
         {"size": "full"},
         {"size": "0,"},
+        {"size": "!0,50"},
+        {"size": "^50,0"},
         {"size": ","},
         {"size": "!10,"},
         {"size": "^"},

@@ -173,6 +173,8 @@ def prepare(
         return prepare_warped_picture(
             source, output, loaded, view, outside=outside, quality=quality, **common
         )
+    if outside is not None:
+        raise InvalidInput("--outside is of pictures; beyond a raster's edges is no data: leave it out.")
     from thera.geo.crs import reprojected
     from thera.geo.upscaling import check_raster_output
     from thera.geo.warped_rasters import prepare_warped_raster
@@ -203,6 +205,10 @@ def view_of(
     if len(asked) != 1:
         told = " and ".join(asked) or "none of them"
         raise InvalidInput(f"Give one of --homography, --affine, --lens and --to, not {told}.")
+    if camera is not None and lens is None:
+        raise InvalidInput(f"--camera is of --lens, not of {asked[0]}: leave it out.")
+    if inverse and homography is None and affine is None:
+        raise InvalidInput(f"--inverse is of a matrix, not of {asked[0]}: leave it out.")
     for name, numbers, count in (("--homography", homography, 9), ("--affine", affine, 6)):
         if numbers is not None:
             if len(numbers) != count:

@@ -77,6 +77,8 @@ def reprojected(
         raise InvalidInput(f"A resolution of {resolution:g} makes no grid: give a number above 0.")
     if resolution is not None and size is not None:
         raise InvalidInput("Give a resolution or a size, not both.")
+    if size is not None:
+        Wish(size=size).check()
     system = _crs(to)
     forward = _transformer(raster.crs, system)
     west, south, east, north = _bounds(bounds) if bounds is not None else _extent(raster, forward)

@@ -33,10 +33,11 @@ class Lens:
     def __post_init__(self) -> None:
         if len(self.camera) != 4 or not np.all(np.isfinite(self.camera)) or min(self.camera[:2]) <= 0:
             raise InvalidInput(
-                "A camera is four numbers: two focal lengths above 0 and the principal point, in pixels."
+                "A camera is four finite numbers: two focal lengths above 0 and the principal point, in"
+                " pixels."
             )
         if len(self.distortion) not in (4, 5) or not np.all(np.isfinite(self.distortion)):
-            raise InvalidInput("A lens is four or five numbers: k1, k2, p1, p2 and, if there is one, k3.")
+            raise InvalidInput("A lens is four or five finite numbers: k1, k2, p1, p2 and perhaps k3.")
 
     def __call__(self, box: Box) -> Places:
         fx, fy, cx, cy = self.camera

@@ -39,6 +39,20 @@ def centres(box: Box) -> NDArray[np.float64]:
     return np.stack(grid, axis=-1)
 
 
+def _singular(matrix: NDArray[np.float64]) -> bool:
+    """Whether the determinant of a 3×3 matrix is no more than the rounding of the products that it sums.
+
+    Pixels of another size leave their ratio as it is, and a translation has no part in an affine map's.
+
+    >>> _singular(np.array([[0, -1, 2e9], [1, 0, 0], [0, 0, 1]]))
+    False
+    """
+    first, second, third = matrix
+    added = first * np.roll(second, -1) * np.roll(third, -2)
+    taken = first * np.roll(second, -2) * np.roll(third, -1)
+    return bool(abs(np.sum(added - taken)) <= 1e-12 * np.sum(np.abs(added) + np.abs(taken)))
+
+
 class Projective:
     """A homography or an affine map, given as 9 or 6 numbers row by row, x (right) before y (down): from the
     input's (x, y) to the output's, or, `inverse`, from the output's to the input's.
@@ -49,13 +63,16 @@ class Projective:
     """
 
     def __init__(self, numbers: Sequence[float], size: tuple[int, int], inverse: bool = False) -> None:
-        if len(numbers) not in (6, 9) or not np.all(np.isfinite(numbers)):
+        if len(numbers) not in (6, 9):
             raise InvalidInput(
                 f"{len(numbers)} numbers are no matrix: an affine one has 6, a homography 9, row by row."
             )
+        if not np.all(np.isfinite(numbers)):
+            told = ", ".join(f"{number:g}" for number in numbers)
+            raise InvalidInput(f"The matrix {told} is not of finite numbers: give others.")
         rows = [*numbers, 0.0, 0.0, 1.0][:9]
         matrix = np.array(rows, np.float64).reshape(3, 3)
-        if abs(np.linalg.det(matrix)) < 1e-12 * np.abs(matrix).max() ** 3:
+        if _singular(matrix):
             raise InvalidInput(
                 "This matrix takes the whole picture to a line or a point: give one of full rank."
             )

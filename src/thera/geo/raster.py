@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 
 from thera.errors import ImageFileError
+from thera.imaging.metadata import SIDEWAYS
 from thera.models.optional import require
+
+from .upright import orientation_of, upright_tags
 
 Box = tuple[int, int, int, int]  # top, left, bottom, right
 
@@ -26,7 +29,7 @@ CACHE = 64 << 20
 #: Bytes of samples read at a time where the whole raster is looked at.
 PASS_BYTES = 16 << 20
 #: Descriptions of the old pixels, which the new ones do not meet.
-_STALE = "STATISTICS_"
+_STALE = ("STATISTICS_", "EXIF_Orientation", "EXIF_PixelXDimension", "EXIF_PixelYDimension")
 #: Tags that say how a file stores its pixels, or that have a place of their own.
 _STRUCTURE = ("IMAGE_STRUCTURE", "DERIVED_SUBDATASETS", "SUBDATASETS", "RPC")
 
@@ -66,6 +69,7 @@ class Raster:
     tags: dict[str | None, dict[str, str]] = field(repr=False)
     band_tags: tuple[dict[str, str], ...] = field(repr=False)
     blocks: tuple[int, int]
+    orientation: int = 1  # of the file's pixels, as in EXIF; all else here is of the upright ones
     covers: bool = True  # whether an alpha says where the others are valid, or is a band like them
 
     @property
@@ -121,10 +125,11 @@ class Raster:
 
 @contextmanager
 def gdal() -> Iterator[None]:
-    """GDAL with a bounded cache, on all cores, masks inside their files; its errors in a sentence."""
+    """GDAL with a bounded cache, on all cores, masks inside their files, and no remarks on missing places."""
     rasterio = require("rasterio", "geo", "A raster")
     options = {"GDAL_CACHEMAX": CACHE, "GDAL_NUM_THREADS": "ALL_CPUS", "GDAL_TIFF_INTERNAL_MASK": True}
-    with rasterio.Env(**options):
+    with rasterio.Env(**options), warnings.catch_warnings():
+        warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
         yield
 
 
@@ -134,9 +139,7 @@ def opened(path: Path, driver: str | None = None) -> Iterator[Any]:
     import rasterio
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
-            dataset = rasterio.open(path, driver=driver)
+        dataset = rasterio.open(path, driver=driver)
     except rasterio.errors.RasterioError as error:
         if not path.exists():
             raise ImageFileError(f"{path} does not exist.") from None
@@ -195,10 +198,14 @@ def describe(path: str | Path) -> Raster:
                 f"{path} holds the numbers of a palette's colours, between which there is nothing: expand it"
                 " first (gdal_translate -expand rgba)."
             )
+        orientation = orientation_of(dataset)
+        shape, blocks = (dataset.height, dataset.width), dataset.block_shapes[0]
+        if orientation in SIDEWAYS:
+            shape, blocks = shape[::-1], blocks[::-1]
         spaces = [None, *(name for name in dataset.tag_namespaces() if _describes(name))]
         return Raster(
             path=path,
-            shape=(dataset.height, dataset.width),
+            shape=shape,
             dtype=dtype,
             nodata=tuple(dataset.nodatavals),
             masked=_masked(dataset),
@@ -211,9 +218,10 @@ def describe(path: str | Path) -> Raster:
             units=tuple(dataset.units),
             scales=tuple(dataset.scales),
             offsets=tuple(dataset.offsets),
-            tags={name: _lasting(dataset.tags(ns=name)) for name in spaces},
+            tags={name: _lasting(upright_tags(dataset.tags(ns=name), orientation)) for name in spaces},
             band_tags=tuple(_lasting(dataset.tags(band)) for band in dataset.indexes),
-            blocks=dataset.block_shapes[0],
+            blocks=blocks,
+            orientation=orientation,
         )
 
 

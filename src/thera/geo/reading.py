@@ -14,6 +14,7 @@ from thera.imaging.picture import Range
 from thera.imaging.tiling import Source
 
 from .raster import Box, Group, Raster, gdal, opened, sentence
+from .upright import stored, upright
 from .values import Percentiles, Stretch, type_range
 
 
@@ -84,22 +85,24 @@ class Reader:
         if self.raster.alpha is not None:
             return self._read(box, [self.raster.alpha])[0] > 0
         if self.raster.masked:
-            return self._guarded(self._dataset.read_masks, 1, window=_window(box)) > 0
+            return self._window(self._dataset.read_masks, box, 1) > 0
         return None
 
     def _read(self, box: Box, bands: list[int]) -> NDArray:
-        return self._guarded(self._dataset.read, bands, window=_window(box))
+        return self._window(self._dataset.read, box, bands)
 
-    def _guarded(self, read: Any, *arguments: Any, **options: Any) -> NDArray:
+    def _window(self, read: Any, box: Box, bands: int | list[int]) -> NDArray:
         import rasterio
 
+        orientation = self.raster.orientation
+        top, left, bottom, right = stored(box, self.raster.shape, orientation)
         try:
-            samples: NDArray = read(*arguments, **options)
+            samples: NDArray = read(bands, window=((top, bottom), (left, right)))
         except rasterio.errors.RasterioError as error:
             raise ImageFileError(
                 f"{self.raster.path} is damaged or cut short ({sentence(error)})."
             ) from error
-        return samples
+        return upright(samples, orientation)
 
     def source(self, group: Group, span: Range, levels: int) -> Source:
         """The cells of a group, h×w×3 floats, `span` at 0 and 1, continued where they are not valid.
@@ -125,8 +128,3 @@ class Reader:
             return values if values.shape[2] == 3 else np.repeat(values, 3, axis=2)
 
         return cells
-
-
-def _window(box: Box) -> tuple[tuple[int, int], tuple[int, int]]:
-    top, left, bottom, right = box
-    return (top, bottom), (left, right)

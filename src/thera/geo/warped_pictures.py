@@ -16,6 +16,7 @@ from thera.imaging.metadata import Metadata
 from thera.imaging.picture import Layout, Picture, Range
 from thera.imaging.planes import Plane, alpha_everywhere, planes_of
 from thera.imaging.reading import MAX_PIXELS, read
+from thera.imaging.sizing import Wish
 from thera.imaging.writing import encode, replacing
 from thera.models import Model
 
@@ -54,7 +55,9 @@ class WarpedPicture:
     def bands(self, progress: Callable[[int], object] = lambda pixels: None) -> Iterator[NDArray]:
         """The output from the top down, n×W'×C at a time."""
         planes = planes_of(self.picture, self.picture.layout.size)
-        empty = outside_samples(self.layout, self.outside)
+        # White is the top of what the picture's samples span, or of a type that they had to become.
+        span = Range.of_type(self.layout.dtype) or planes[0].span
+        empty = outside_samples(self.layout, self.outside, span)
         for top, _, bottom, _ in frames((self.size[0], 1), FRAME):
             band = np.empty((bottom - top, self.size[1], self.layout.channels), self.layout.dtype)
             for _, left, _, right in frames((1, self.size[1]), FRAME):
@@ -92,21 +95,26 @@ class Clamped:
         return np.clip(points, 0, self.shape), jacobian
 
 
-def outside_samples(layout: Layout, outside: Outside) -> NDArray:
-    """The pixel that is shown where there is none of the picture's: C samples.
+def outside_samples(layout: Layout, outside: Outside, span: Range) -> NDArray:
+    """The pixel that is shown where there is none of the picture's, `span` being black and white: C samples.
 
-    >>> outside_samples(Layout(1, 1, "rgb", True, np.dtype(np.uint8)), (255, 128, 0)).tolist()
-    [255, 128, 0, 255]
+    >>> layout = Layout(1, 1, "rgb", True, np.dtype(np.int16))
+    >>> outside_samples(layout, (255, 0, 0), Range(-100, 2000)).tolist()
+    [2000, -100, -100, 32767]
     """
-    transparent = isinstance(outside, str)
     red, green, blue = (0.0, 0.0, 0.0) if isinstance(outside, str) else (value / 255 for value in outside)
     colours = {
         "grey": [(red + green + blue) / 3],
         "rgb": [red, green, blue],
         "cmyk": [1 - red, 1 - green, 1 - blue, 0.0],
     }[layout.colour]
-    values = [*colours, *([0.0 if transparent else 1.0] if layout.alpha else [])]
-    return Range.of(np.zeros(1, layout.dtype)).restore(np.array(values, np.float32), layout.dtype)
+    samples = span.restore(np.array(colours, np.float32), layout.dtype)
+    alpha = [0 if isinstance(outside, str) else _opaque(layout.dtype)] if layout.alpha else []
+    return np.array([*samples, *alpha], layout.dtype)
+
+
+def _opaque(dtype: np.dtype) -> int:
+    return 1 if dtype.kind == "f" else int(np.iinfo(dtype).max)
 
 
 def prepare_warped_picture(
@@ -134,7 +142,8 @@ def prepare_warped_picture(
     check_output(source, output, overwrite, form)
     form = form or format_of(output)
     picture = read(source, max_pixels)
-    size, mapping = view(picture.layout.size)
+    wanted, mapping = view(picture.layout.size)
+    size = Wish(size=wanted).for_image(picture.layout.size)
     picture = replace(picture, covers=picture.covers and alpha == "cover")
     if strip:
         picture = replace(picture, metadata=Metadata())
@@ -168,6 +177,6 @@ def prepare_warped_picture(
 
 def _with_alpha(picture: Picture) -> Picture:
     """The picture with an alpha, opaque everywhere."""
-    full = Range.of(np.zeros(1, picture.samples.dtype)).high
-    opaque = np.full((*picture.layout.size, 1), full, picture.samples.dtype)
+    dtype = picture.samples.dtype
+    opaque = np.full((*picture.layout.size, 1), _opaque(dtype), dtype)
     return replace(picture, samples=np.concatenate([picture.samples, opaque], axis=2), alpha=True)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from thera.field import Filter
 from thera.imaging.picture import Range
+from thera.imaging.sizing import Wish
 from thera.models import Model
 
 from .crs import Reprojection
@@ -109,7 +110,8 @@ def prepare_warped_raster(
     if isinstance(view, Place):
         place, mapping = view, Reprojection(raster, view)
     else:
-        size, mapping = view(raster.shape)
+        wanted, mapping = view(raster.shape)
+        size = Wish(size=wanted).for_image(raster.shape)
         place, notes = _moved(raster, size, mapping)
     check_room(output, raster.count * raster.dtype.itemsize, place.size, cog)
     held = 3 * FRAME**2 * raster.count * raster.dtype.itemsize + CACHE

@@ -52,6 +52,8 @@ def through(transform: Any, to_input: NDArray[np.float64]) -> Any:
     """The way to the ground of pixels (x, y) that an affine 3×3 matrix takes to those of `transform`."""
     from affine import Affine
 
+    if transform.is_identity:  # there is no ground
+        return transform
     matrix = np.array(tuple(transform)[:9]).reshape(3, 3) @ to_input
     return Affine(*(float(number) for number in matrix[:2].ravel()))
 

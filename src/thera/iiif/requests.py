@@ -47,7 +47,7 @@ class Canvas:
     def confined(self, width: int, height: int, scale: float) -> tuple[int, int]:
         """A region's size at a scale, or at the largest smaller one that the area allows."""
         if width * height * scale * scale <= self.max_area:
-            size = _rounded(width * scale), _rounded(height * scale)
+            size = _side(width * scale), _side(height * scale)
             if size[0] * size[1] <= self.max_area:
                 return size
         scale = min(scale, math.sqrt(self.max_area / (width * height)))
@@ -175,6 +175,8 @@ def parse_size(text: str, width: int, height: int, canvas: Canvas) -> tuple[int,
         w, h = (int(part) if part else None for part in found.groups())
         if confined and (w is None or h is None):
             raise InvalidInput(f"The size {text!r} lacks a number: write !w,h with both.")
+        if 0 in (w, h):
+            raise InvalidInput(f"The size {text} has no pixel: ask for a larger one.")
         scales = [side / own for side, own in ((w, width), (h, height)) if side is not None]
         scale = min(scales)
         larger = max(scales) > 1 if not confined else scale > 1
@@ -182,8 +184,8 @@ def parse_size(text: str, width: int, height: int, canvas: Canvas) -> tuple[int,
             size = canvas.confined(width, height, scale)
         else:
             size = (
-                w if w is not None else _rounded(width * scale),
-                h if h is not None else _rounded(height * scale),
+                w if w is not None else _side(width * scale),
+                h if h is not None else _side(height * scale),
             )
     else:
         raise InvalidInput(
@@ -227,6 +229,11 @@ def _check_size(request: Request) -> None:
                 f"The image would be {width:,}×{height:,}, and {request.format} holds {form.max_side:,} a"
                 " side: ask for png."
             )
+
+
+def _side(value: float) -> int:
+    """A side that follows from the other one: a strip that is scaled down keeps its last row."""
+    return max(1, _rounded(value))
 
 
 def _rounded(value: float) -> int:

@@ -1,0 +1,79 @@
+"""Pictures held sideways, read as rasters: GDAL gives pixels as they are stored, whatever EXIF says."""
+
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from thera.imaging.metadata import FROM_BOTTOM, FROM_RIGHT, ORIENTATION, SIDEWAYS
+from thera.imaging.reading import PILLOW_FORMATS
+
+
+def orientation_of(dataset: Any) -> int:
+    """How the pixels of an open raster were held, 1 to 8 as in EXIF.
+
+    1, as they are stored, for those with a place on the ground: that is told of stored pixels.
+    """
+    placed = dataset.crs is not None or not dataset.transform.is_identity or dataset.gcps[0] or dataset.rpcs
+    told = 1 if placed else _told(Path(dataset.name), dataset.driver)
+    return told if told in range(1, 9) else 1
+
+
+def _told(path: Path, driver: str) -> Any:
+    from tifffile import TiffFile
+
+    try:
+        if driver == "GTiff":
+            with TiffFile(path) as file:
+                tag = file.pages.first.tags.get(ORIENTATION)
+            return 1 if tag is None else tag.value
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of many pixels, none of which is decoded here
+            with Image.open(path, formats=PILLOW_FORMATS) as image:
+                return image.getexif().get(ORIENTATION, 1)
+    except Exception:  # what is no picture, or a damaged block, says nothing
+        return 1
+
+
+def stored(
+    box: tuple[int, int, int, int], shape: tuple[int, int], orientation: int
+) -> tuple[int, int, int, int]:
+    """Where a box (top, left, bottom, right) of an upright raster of `shape` lies in its file.
+
+    >>> stored((0, 0, 2, 5), (48, 40), 6)
+    (35, 0, 40, 2)
+    """
+    top, left, bottom, right = box
+    if orientation in FROM_BOTTOM:
+        top, bottom = shape[0] - bottom, shape[0] - top
+    if orientation in FROM_RIGHT:
+        left, right = shape[1] - right, shape[1] - left
+    return (left, top, right, bottom) if orientation in SIDEWAYS else (top, left, bottom, right)
+
+
+def upright_tags(tags: dict[str, str], orientation: int) -> dict[str, str]:
+    """A file's tags with the resolutions of the pixels as they are seen.
+
+    >>> upright_tags({"EXIF_Make": "Maker", "EXIF_XResolution": "(72)"}, 6)
+    {'EXIF_Make': 'Maker', 'EXIF_YResolution': '(72)'}
+    """
+    if orientation not in SIDEWAYS:
+        return tags
+    other = {"X": "Y", "Y": "X"}
+    return {
+        re.sub("[XY](?=Resolution|RESOLUTION)", lambda axis: other[axis[0]], key): value
+        for key, value in tags.items()
+    }
+
+
+def upright(samples: NDArray, orientation: int) -> NDArray:
+    """Samples of a file, …×h×w, as they are seen."""
+    if orientation in SIDEWAYS:
+        samples = np.swapaxes(samples, -2, -1)
+    if orientation in FROM_RIGHT:
+        samples = samples[..., ::-1]
+    return samples[..., ::-1, :] if orientation in FROM_BOTTOM else samples
