@@ -10,6 +10,7 @@ import pytest
 import tifffile
 from PIL import Image
 
+from thera.cli import convert
 from thera.errors import ImageFileError
 from thera.imaging import files, writing
 from thera.imaging.formats import format_named
@@ -149,10 +150,31 @@ def test_limits_are_those_of_the_formats():
 
 
 @pytest.mark.parametrize(
-    "arguments", ["info missing.png", "info text.png", "convert text.png x.onnx", "frobnicate"]
+    ("arguments", "sentence"),
+    [
+        ("info missing.png", "neither a file nor a model"),
+        (f"info {'n' * 300}.png", "neither a file nor a model"),
+        ("info text.png", "not an image"),
+        ("convert text.png x.onnx", "no model"),
+        ("convert edsr-air folder.onnx --overwrite", "is a folder"),
+        (f"convert edsr-air {'n' * 300}.onnx", "could not be written"),
+        ("frobnicate", "frobnicate"),
+    ],
 )
-def test_other_commands_fail_in_one_sentence_too(thera, folder, monkeypatch, arguments):
+def test_other_commands_fail_in_one_sentence_too(thera, folder, monkeypatch, arguments, sentence):
     monkeypatch.chdir(folder)
+    (folder / "folder.onnx").mkdir()
     result = thera(*arguments.split())
     assert result.status in (1, 2)
-    assert len(result.err.splitlines()) == 1
+    (line,) = result.err.splitlines()
+    assert sentence in line
+
+
+def test_a_model_that_cannot_be_written_is_said_in_a_sentence(thera, folder, monkeypatch):
+    def refuse(**options):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(convert.tempfile, "TemporaryDirectory", refuse)
+    result = thera("convert", "edsr-air", folder / "x.safetensors")
+    assert result.status == 1
+    assert result.err.endswith("x.safetensors could not be written: permission denied.\n")

@@ -44,6 +44,19 @@ def test_info_tells_of_images(thera, tmp_path, png):
     assert "64×48" in thera("info", tmp_path / "a.png").out
 
 
+def test_info_tells_of_rasters(thera, tmp_path):
+    rasterio = pytest.importorskip("rasterio")
+    path = tmp_path / "dem.tif"
+    options = {"driver": "GTiff", "height": 40, "width": 48, "dtype": "float32", "crs": "EPSG:32633"}
+    place = rasterio.Affine(10, 0, 400_000, 0, -10, 6_600_000)
+    with rasterio.open(path, "w", count=5, nodata=-9999, transform=place, **options):
+        pass
+    facts = json.loads(thera("info", path, "--json").out)
+    assert (facts["kind"], facts["size"], facts["depth"]) == ("raster", "48×40", "32-bit float")
+    assert (facts["bands"], facts["coordinates"], facts["nodata"]) == (5, "EPSG:32633", ["-9999"])
+    assert "thera[geo]" not in thera("info", path).out
+
+
 def test_a_converted_model_gives_the_same_picture_and_is_not_replaced_unasked(thera, tmp_path, png):
     pytest.importorskip("torch")
     (tmp_path / "a.png").write_bytes(png)

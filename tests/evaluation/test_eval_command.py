@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from thera.cli import bench, eval, figures, fit, inspect
-from thera.errors import InvalidInput
+from thera.errors import ImageFileError, InvalidInput
 
 
 @pytest.fixture
@@ -76,6 +76,31 @@ def test_a_report_is_written_from_stored_results(folder, tmp_path):
     result = call(eval.command, "--report", out.parent)
     assert result.output == f"Wrote {tmp_path / 'stored.md'}.\n"
     assert "### Set5" in (tmp_path / "stored.md").read_text()
+
+
+def test_results_are_neither_written_over_nor_read_from_what_holds_none(folder, tmp_path):
+    picture, empty = folder / "0.png", tmp_path / "empty.jsonl"
+    before = picture.read_bytes()
+    options = ["--data", folder, "--scales", 2, "--baselines", "bicubic", "-o"]
+    with pytest.raises(ImageFileError, match="could not be written: not a directory"):
+        call(eval.command, *options, picture / "eval.jsonl")
+    with pytest.raises(InvalidInput, match="holds no results"):
+        call(eval.command, *options, picture)
+    assert picture.read_bytes() == before
+    empty.touch()
+    for results, words in ((picture, "holds no results"), (empty, "No result of `thera eval` is in")):
+        with pytest.raises(InvalidInput, match=words):
+            call(figures.command, "psnr-scale", "--results", results, "-o", tmp_path)
+
+
+def test_a_figure_that_cannot_be_written_is_refused_before_the_work(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("thera.models.load", None)
+    monkeypatch.setattr("thera.evaluation.reconstruction.reconstruct", None)
+    for name in ("bank.xyz", "bank"):
+        with pytest.raises(InvalidInput, match=r"end it in \.png"):
+            call(inspect.command, "edsr-air", "--figure", tmp_path / name)
+        with pytest.raises(InvalidInput, match=r"end it in \.png"):
+            call(fit.command, folder, "--low-pass", tmp_path / name)
 
 
 def test_fit_prints_a_table_stores_it_and_draws(folder, tmp_path):

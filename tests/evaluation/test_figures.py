@@ -5,7 +5,7 @@ import pytest
 
 matplotlib = pytest.importorskip("matplotlib")
 
-from thera.errors import InvalidInput  # noqa: E402
+from thera.errors import ImageFileError, InvalidInput  # noqa: E402
 from thera.evaluation.charts import bank_figure, pareto_figure, psnr_scale_figure  # noqa: E402
 from thera.evaluation.figures import (  # noqa: E402
     aliasing_figure,
@@ -150,3 +150,5 @@ def test_the_busiest_place_is_where_the_detail_is(photograph):
 def test_a_saved_figure_is_an_image(tmp_path):
     save(bank_figure(random_bank(8), 0.03, "x"), tmp_path / "new" / "bank.png")
     assert (tmp_path / "new" / "bank.png").read_bytes()[:4] == b"\x89PNG"
+    with pytest.raises(ImageFileError, match="could not be written: not a directory"):
+        save(bank_figure(random_bank(8), 0.03, "x"), tmp_path / "new" / "bank.png" / "bank.png")

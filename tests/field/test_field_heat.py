@@ -133,6 +133,14 @@ def test_a_derivative_that_is_none_is_refused(derivative):
         random_field().render(scale=2, derivative=derivative)
 
 
+@pytest.mark.parametrize("scale", [2, 0.5, (2, 0.3)])
+def test_an_order_that_overflows_is_refused(scale):
+    field = random_field(radius=4 * np.pi)
+    with pytest.raises(InvalidInput, match=r"derivative=\(40, 40\).*lower order"):
+        field.render(scale=scale, derivative=(40, 40))
+    assert np.all(np.isfinite(field.render(scale=scale, derivative=(10, 10))))
+
+
 @pytest.mark.parametrize(
     "make",
     [

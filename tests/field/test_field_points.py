@@ -275,5 +275,9 @@ def test_arguments_of_sample_that_do_not_fit_are_refused():
         field.sample(np.zeros((4, 2)), tf.Box(), covariance=np.eye(2))
     with pytest.raises(InvalidInput, match="positive"):
         field.sample(np.zeros((4, 2)), covariance=-np.eye(2))
+    with pytest.raises(InvalidInput, match="symmetric"):
+        field.sample(np.zeros((4, 2)), covariance=[[1, 0.5], [0, 1]])
+    with pytest.raises(InvalidInput, match=r"covariance of shape \(3,\)"):
+        field.sample(np.zeros((4, 2)), covariance=[1, 2, 3])
     with pytest.raises(InvalidInput, match="Footprints"):
         field.sample(np.zeros((4, 2)), jacobian=np.zeros((3, 2, 2)))

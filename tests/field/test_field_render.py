@@ -140,6 +140,27 @@ def test_a_size_that_means_nothing_is_refused(size):
         random_field().render(size=size)
 
 
+@pytest.mark.parametrize("wish", [{"scale": 1e9}, {"scale": 1e308}, {"size": (10**6, 10**6)}])
+def test_a_slip_of_the_keyboard_is_refused_with_the_pixels_it_asks_for(wish):
+    with pytest.raises(InvalidInput, match="pixels, more than the 100,000,000,000"):
+        random_field().render(**wish)
+    assert random_field().render(scale=1e9, region=(2, 2, 2 + 3e-9, 2 + 4e-9)).shape == (3, 4, 3)
+
+
+def test_what_does_not_fit_in_memory_is_refused_with_the_way_to_have_it(monkeypatch):
+    field = random_field()
+    empty = field.namespace.empty
+
+    def full(shape, **options):
+        if len(shape) == 3:  # the result
+            raise MemoryError
+        return empty(shape, **options)
+
+    monkeypatch.setattr(field.namespace, "empty", full)
+    with pytest.raises(InvalidInput, match=r"500×700 pixels do not fit in memory.*render_bands"):
+        field.render(scale=100, memory=100_000)
+
+
 def test_scale_and_size_exclude_each_other():
     with pytest.raises(InvalidInput, match="exactly one"):
         random_field().render()

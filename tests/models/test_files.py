@@ -148,6 +148,8 @@ def test_a_file_of_something_else_is_refused(tmp_path):
 def test_an_unknown_name_is_refused_with_the_names_there_are():
     with pytest.raises(ModelError, match=r"unknown model 'no-such-model'.*shipped"):
         load("no-such-model")
+    with pytest.raises(ModelError, match="there is no such file"):
+        load("n" * 300)
 
 
 def test_what_an_engine_cannot_do_is_refused(air_file):

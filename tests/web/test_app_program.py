@@ -205,6 +205,14 @@ def test_a_picture_of_too_many_pixels_is_refused() -> None:
         create_app([ASTRONAUT], max_pixels=1000)
 
 
+def test_a_model_that_is_none_is_refused_at_the_start() -> None:
+    from thera.errors import ModelError
+    from thera.web.app import create_app
+
+    with pytest.raises(ModelError, match="unknown model 'nope'"):
+        create_app([ASTRONAUT], model="nope")
+
+
 def test_names_cannot_leave_their_folder(client: Any) -> None:
     picture = add(client, name="../../..\\evil/..")
     assert picture["name"] == "picture"

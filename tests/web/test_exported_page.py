@@ -62,6 +62,27 @@ def test_what_cannot_be_exported_is_refused_in_a_sentence(
     assert status == 1 and "--overwrite" in said and page.stat().st_size == 0
 
 
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("page", "end it in .html"),
+        ("page.png", "end it in .html"),
+        ("photo.html", "the input itself"),
+        ("folder.html", "is a folder"),
+    ],
+)
+def test_nothing_but_a_page_is_replaced_by_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], page: str, words: str
+) -> None:
+    image = tmp_path / "photo.html"  # known by its content, whatever it is called
+    image.write_bytes(ASTRONAUT.read_bytes())
+    (tmp_path / "folder.html").mkdir()
+    before = sorted(tmp_path.iterdir())
+    status, said = export_by_program(capsys, image, "--export", tmp_path / page, "--overwrite")
+    assert status == 1 and words in said
+    assert sorted(tmp_path.iterdir()) == before and image.read_bytes() == ASTRONAUT.read_bytes()
+
+
 def test_a_picture_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, said = export_by_program(capsys, tmp_path / "none.png", "--export", tmp_path / "page.html")
     assert status == 1 and "does not exist" in said

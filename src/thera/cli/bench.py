@@ -66,6 +66,6 @@ def command(
             for side in sizes:
                 case = Case(name, engine, device, precision, side, scale, repeats)
                 records.append(measure_apart(case))
+    click.echo(bench_markdown(records))
     if out is not None:
         append_records(out, records)
-    click.echo(bench_markdown(records))

@@ -31,19 +31,28 @@ def output_options(storage: str) -> Decorator:
 @contextmanager
 def new_file(path: Path, suffixes: tuple[str, ...], overwrite: bool) -> Iterator[Path]:
     """A name to write under that becomes `path` when all went well, and leaves nothing otherwise."""
+    from thera.imaging.writing import reason_of
+
     if path.suffix not in suffixes:
         raise ModelError(f"The output {path.name!r} must end in {' or '.join(suffixes)}.")
-    if path.exists() and not overwrite:
-        raise ModelError(f"The output {path} exists: pass --overwrite to replace it.")
-    if not path.parent.is_dir():
-        raise ModelError(f"The folder {path.parent} of the output does not exist: make it first.")
-    with tempfile.TemporaryDirectory(prefix=".thera-", dir=path.parent) as folder:
-        temporary = Path(folder) / path.name
-        temporary.touch()
-        mode = temporary.stat().st_mode
-        yield temporary
-        temporary.chmod(mode)  # some writers keep their files to themselves
-        temporary.replace(path)
+    try:
+        if path.is_dir():
+            raise ModelError(f"The output {path} is a folder; a file name was expected.")
+        if path.exists() and not overwrite:
+            raise ModelError(f"The output {path} exists: pass --overwrite to replace it.")
+        if not path.parent.is_dir():
+            raise ModelError(f"The folder {path.parent} of the output does not exist: make it first.")
+        with tempfile.TemporaryDirectory(prefix=".thera-", dir=path.parent) as folder:
+            temporary = Path(folder) / path.name
+            temporary.touch()
+            mode = temporary.stat().st_mode
+            yield temporary
+            temporary.chmod(mode)  # some writers keep their files to themselves
+            temporary.replace(path)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise ModelError(f"The output {path} could not be written: {reason_of(error)}.") from error
 
 
 @click.command("convert")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from thera.cli.variadic import VariadicCommand
+from thera.errors import InvalidInput
 
 if TYPE_CHECKING:
     from thera.evaluation.runner import Record
@@ -79,7 +80,10 @@ def command(
         if missing and not given:
             raise click.UsageError(f"Missing option '{option}', which {', '.join(missing)} draws from.")
     loaded = [load(model) for model in models] if FROM_MODEL & set(wanted) else []
-    records = [record for path in results for record in read_records(path)]
+    records = [record for path in results for record in read_records(path) if "method" in record]
+    if results and not records:
+        told = ", ".join(map(str, results))
+        raise InvalidInput(f"No result of `thera eval` is in {told}: name a file that it wrote.")
     for name in wanted:
         path = out / f"{name}.{suffix}"
         save(_draw(name, loaded, image, records, data, at), path)

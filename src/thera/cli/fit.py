@@ -54,20 +54,22 @@ def command(
     thera fit Set5 --bank edsr-pro
     thera fit baby.png --low-pass lowpass.png
     """
-    from thera.evaluation.figures import low_pass_figure, save
+    from thera.evaluation.figures import check_name, low_pass_figure, save
     from thera.evaluation.images import image_sets
     from thera.evaluation.reconstruction import Bank, reconstruct, reconstruction_markdown
     from thera.evaluation.runner import append_records
 
+    if low_pass is not None:
+        check_name(low_pass)
     files = [
         (path.resolve().name, file)
         for path in images
         for file in (image_sets([path])[0].files if path.is_dir() else [path])
     ]
     records = reconstruct(files, cells, Bank.choose(bank, components, steps))
+    click.echo(reconstruction_markdown(records))
     if out is not None:
         append_records(out, records)
-    click.echo(reconstruction_markdown(records))
     if low_pass is not None:
         save(low_pass_figure(files[0][1]), low_pass)
         click.echo(f"Drew {low_pass}.")

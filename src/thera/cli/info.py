@@ -1,6 +1,7 @@
-"""`thera info`: what an image or a model is."""
+"""`thera info`: what an image, a raster or a model is."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def describe(thing: str) -> dict[str, Any]:
         return _model(thing)
     except ModelError as error:
         no_model = error
-    if not Path(thing).exists():
+    if not os.path.exists(thing):
         raise ModelError(f"{thing!r} is neither a file nor a model that ships: see `thera models`.")
     try:
         return _image(Path(thing))
@@ -69,8 +70,11 @@ def _model(thing: str) -> dict[str, Any]:
 
 
 def _image(path: Path) -> dict[str, Any]:
+    from thera.geo.raster import is_raster
     from thera.imaging.reading import read
 
+    if is_raster(path):
+        return _raster(path)
     picture = read(path)
     layout, metadata = picture.layout, picture.metadata
     carried = {
@@ -94,3 +98,21 @@ def _image(path: Path) -> dict[str, Any]:
     if picture.notes:
         facts["as read"] = list(picture.notes)
     return facts
+
+
+def _raster(path: Path) -> dict[str, Any]:
+    from thera.geo.raster import describe
+    from thera.imaging.picture import depth_name
+
+    raster = describe(path)
+    system = raster.crs or raster.gcps[1]
+    nodata = dict.fromkeys(f"{value:.15g}" for value in raster.nodata if value is not None)
+    return {
+        "name": path.name,
+        "kind": "raster",
+        "size": f"{raster.shape[1]}×{raster.shape[0]}",
+        "bands": raster.count,
+        "depth": depth_name(raster.dtype),
+        "coordinates": system.to_string() if system else "none",
+        "nodata": list(nodata) or ["none"],
+    }

@@ -25,8 +25,13 @@ def command(models: tuple[str, ...], figure: Path | None, as_json: bool) -> None
     from thera.evaluation.inspection import bank_of, inspect_model, inspection_text
     from thera.models import load
 
-    if figure is not None and len(models) != 1:
-        raise click.UsageError("--figure draws one model's bank: name one model.")
+    if figure is not None:
+        from thera.evaluation.charts import bank_figure
+        from thera.evaluation.figures import check_name, save
+
+        if len(models) != 1:
+            raise click.UsageError("--figure draws one model's bank: name one model.")
+        check_name(figure)
     for i, name in enumerate(models):
         model = load(name)
         record = inspect_model(model)
@@ -35,8 +40,5 @@ def command(models: tuple[str, ...], figure: Path | None, as_json: bool) -> None
         else:
             click.echo(("\n" if i else "") + inspection_text(record))
         if figure is not None:
-            from thera.evaluation.charts import bank_figure
-            from thera.evaluation.figures import save
-
             save(bank_figure(bank_of(model), record["kappa"], model.name), figure)
             click.echo(f"\nDrew {figure}.")

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from thera.errors import InvalidInput
 from thera.evaluation.fit import filtered, fit_whole, gaussian_filter
 from thera.evaluation.images import read
 from thera.evaluation.metrics import LUMA_WEIGHTS
 from thera.evaluation.protocol import degrade, unit
 from thera.evaluation.resize import resize
+from thera.evaluation.runner import writing
 from thera.field import Point
 from thera.field.psf import NYQUIST_KAPPA, to_numpy
 from thera.models.optional import require
@@ -29,10 +31,16 @@ def figure(width: float, height: float) -> Figure:
     return module.Figure(figsize=(width, height), layout="constrained", dpi=160)
 
 
+def check_name(path: Path) -> None:
+    """Refuse, before the work, a figure whose suffix does not say how to write it."""
+    if path.suffix[1:].lower() not in figure(1, 1).canvas.get_supported_filetypes():
+        raise InvalidInput(f"The figure {path.name!r} has no format: end it in .png, .pdf or .svg.")
+
+
 def save(drawn: Figure, path: Path) -> None:
     """Write a figure; the suffix says how (PNG, PDF, SVG)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    drawn.savefig(path, bbox_inches="tight", pad_inches=0.06)
+    with writing(path):
+        drawn.savefig(path, bbox_inches="tight", pad_inches=0.06)
 
 
 def picture_figure(

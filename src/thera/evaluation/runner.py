@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from thera.errors import InvalidInput
+from thera.errors import ImageFileError, InvalidInput
 from thera.evaluation.images import ImageSet, TargetImage, check_sizes, read
 from thera.evaluation.methods import Method
 from thera.evaluation.protocol import METRICS, check_scale, degrade, score, unit
+from thera.imaging.writing import reason_of
 
 Record = dict[str, Any]
 Progress = Callable[[Iterable[list[Record]], int], Iterable[list[Record]]]
@@ -31,10 +33,13 @@ def read_records(path: Path) -> list[Record]:
     >>> read_records(Path("no-such-file.jsonl"))
     []
     """
-    if not path.exists():
+    if not os.path.exists(path):  # False, too, for a name too long to be one
         return []
     records: list[Record] = []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path} holds no results, nor any text: name a file of JSON lines.") from error
     for number, line in enumerate(lines, 1):
         if number == len(lines) and not line.endswith("\n"):
             break
@@ -49,10 +54,27 @@ def read_records(path: Path) -> list[Record]:
 
 
 def append_records(path: Path, records: Iterable[Record]) -> None:
-    """Add records to a JSONL file, a line each; the file and its folder are made where there are none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
+    """Add records to a JSONL file, a line each."""
+    with appending(path) as file:
         file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+
+
+def appending(path: Path) -> TextIO:
+    """A text file open to be added to; it is made where there is none."""
+    with writing(path):
+        file = path.open("a", encoding="utf-8")
+    return file
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Makes the folder of `path` where there is none, and a sentence of what keeps it from being written."""
+    try:
+        if not path.parent.exists():
+            path.parent.mkdir(parents=True)
+        yield
+    except OSError as error:
+        raise ImageFileError(f"{path} could not be written: {reason_of(error)}.") from error
 
 
 def key_of(record: Record) -> tuple[Any, ...]:
@@ -89,8 +111,7 @@ def run(
 
     units = [(images.name, path, scale) for images in sets for path in images.files for scale in scales]
     result: list[Record] = []
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with out.open("a", encoding="utf-8") as file, ThreadPoolExecutor(workers) as pool:
+    with appending(out) as file, ThreadPoolExecutor(workers) as pool:
         try:
             for records in progress(pool.map(measure, units), len(units)):
                 for record in records:

@@ -22,6 +22,8 @@ LARGEST_PATCH = 40
 # Samples per footprint that make an average over samples an accurate integral. A footprint of a few pixels
 # has two to each of them besides: there is detail in a field that is finer than its pixels, and would alias.
 SAMPLES_PER_FOOTPRINT, FEW_PIXELS = 3, 6
+# A scale or a size that asks for more, 100 gigapixels, is taken for a slip.
+MOST_PIXELS = 10**11
 # Where cells can be seen, they give way to each other so many input pixels before and behind a border:
 # their fields were learnt one by one, and differ there by a grey level or two.
 OVERLAP = 0.1
@@ -81,6 +83,7 @@ def axes(
         scales = _pair("scale", scale)
         if any(s <= 0 for s in scales):
             raise InvalidInput(f"scale={scale!r} cannot be rendered; a scale must be above 0.")
+        _check_pixels(*((b - a) * s for a, b, s in zip(low, high, scales, strict=True)))
         whole = [round(n * s) for n, s in zip(shape, scales, strict=True)]
         if min(whole) < 1:
             raise InvalidInput(
@@ -97,7 +100,16 @@ def output_size(size: Sequence[int]) -> tuple[int, int]:
     sizes = _pair("size", size)
     if np.ndim(size) == 0 or any(s != int(s) or s < 1 for s in sizes):
         raise InvalidInput(f"size={size!r} is no output size; give two whole numbers of at least 1.")
+    _check_pixels(*sizes)
     return int(sizes[0]), int(sizes[1])
+
+
+def _check_pixels(rows: float, cols: float) -> None:
+    if rows * cols > MOST_PIXELS:
+        raise InvalidInput(
+            f"An output of {cols:.6g}×{rows:.6g} has {rows * cols:.3g} pixels, more than the {MOST_PIXELS:,} "
+            "that are rendered; ask for fewer, or for a region."
+        )
 
 
 def _region(shape: tuple[int, int], region: Sequence[float] | None) -> tuple[list[float], list[float]]:

@@ -341,7 +341,10 @@ def _host(array: Array) -> np.ndarray:
 
 def _square_root(covariance: np.ndarray, kappa: float) -> np.ndarray:
     """J such that 2κJJᵀ is the covariance."""
+    if covariance.shape[-2:] != (2, 2):
+        raise InvalidInput(f"A covariance of shape {covariance.shape} was given; it must be (..., 2, 2).")
+    symmetric = np.allclose(covariance, np.swapaxes(covariance, -1, -2))
     values, vectors = np.linalg.eigh(covariance)
-    if not np.all(values > -1e-12) or kappa == 0:
+    if not symmetric or not np.all(values > -1e-12) or kappa == 0:
         raise InvalidInput("A covariance must be symmetric, positive and of a field that diffuses (κ > 0).")
     return vectors * np.sqrt(np.maximum(values, 0) / (2 * kappa))[..., None, :]

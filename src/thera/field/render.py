@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from thera.field.heatfield import HeatField
 
 Array = Any
+# Of a table's factors: below float32's 3e38 by more than components and amplitudes add up to.
+LARGEST = 1e32
 OURS = (Gaussian, Seamless, Covariance, Lanczos, Box, Butterworth, Ideal, Point)
 
 
@@ -133,7 +136,12 @@ def whole(field: HeatField, size: tuple[int, int], plan: Iterable[Band]) -> Arra
         if band.stop - band.start == size[0]:
             return values
         if out is None:
-            out = xp.empty((*size, field.channels), dtype=xp.float32, device=field.device)
+            try:
+                out = xp.empty((*size, field.channels), dtype=xp.float32, device=field.device)
+            except MemoryError:
+                raise InvalidInput(
+                    f"{size[1]}×{size[0]} pixels do not fit in memory; render a region, or with render_bands."
+                ) from None
         out[band.start : band.stop, :, :] = values
     return out
 
@@ -177,6 +185,12 @@ class Layout:
         w1, w2 = field.components
         gain = psf.transfer(field.components, np.diag([down.step, along.step]), field.kappa)
         gain = gain * (1j * w1) ** local[0] * (1j * w2) ** local[1]
+        weights = [way.taps.weight for way in (down, along) if isinstance(way.taps, Taps)]
+        product = math.prod(float(np.abs(factor).max()) for factor in (gain, *weights))
+        if any(orders) and not product < LARGEST:
+            raise InvalidInput(
+                f"derivative={orders} gives numbers that float32 cannot hold; ask for a lower order."
+            )
         columns = Patches.of(along.axis)
         row_bytes = 4 * field.channels * (2 * len(columns.cell) * columns.length + len(along))
         height, largest = _band_height(down, memory // 2 // row_bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -121,7 +122,7 @@ def locate(name_or_path: str | Path) -> tuple[Path | None, Path | None]:
             if model.name == given:
                 return model.onnx, model.safetensors
         path = Path(name_or_path)
-        if not path.is_file():
+        if not os.path.isfile(path):  # False, too, for a name too long to be one
             names = ", ".join(model.name for model in shipped()) or "none"
             raise ModelError(
                 f"unknown model {given!r}: there is no such file, and the shipped models are {names}"

@@ -77,6 +77,7 @@ def create_app(
     'Thera'
     """
     gallery = Gallery(engine, device, precision, max_pixels)
+    gallery.model(model)  # refused now, if at all
     names = list(dict.fromkeys([model, *(each.name for each in shipped())]))
     studio = Studio(gallery, names)
     for image in images:

@@ -9,6 +9,8 @@ import re
 from pathlib import Path
 
 from thera.errors import ImageFileError, InvalidInput
+from thera.imaging.files import check_output
+from thera.imaging.formats import Format
 from thera.imaging.reading import read
 from thera.imaging.writing import replacing
 from thera.models import Model
@@ -19,14 +21,14 @@ from thera.web.pixels import as_png, displayed, eight_bits
 
 #: A page of this many pixels has 180 MB; browsers do not take much more in one piece.
 MOST_CELLS = 1 << 19
+HTML = Format("html", (".html", ".htm"))
 
 
 def export_page(image: Path, page: Path, model: Model, *, overwrite: bool = False) -> None:
     """Writes `page`: the picture in `image`, to be zoomed live wherever the file is opened."""
-    if page.exists() and not overwrite:
-        raise ImageFileError(f"The output {page} exists: pass --overwrite to replace it.")
-    if not page.parent.is_dir():
-        raise ImageFileError(f"The folder {page.parent} of the output does not exist: make it first.")
+    if page.suffix.lower() not in HTML.suffixes:
+        raise ImageFileError(f"The output {page.name!r} is to be a page: end it in {HTML.suffix}.")
+    check_output(image, page, overwrite, HTML)
     if model.info.components > MOST_COMPONENTS:
         raise InvalidInput(
             f"{model.name} has {model.info.components} components and a page sums {MOST_COMPONENTS} live: "
