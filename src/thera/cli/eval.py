@@ -9,6 +9,9 @@ from typing import Any
 import click
 
 from thera.cli.variadic import VariadicCommand
+from thera.errors import InvalidInput
+
+TABLES = (".md", ".csv", ".tex")  # beside the results
 
 
 @click.command("eval", cls=VariadicCommand)
@@ -89,6 +92,8 @@ def command(
         return
     if not data:
         raise click.UsageError("Missing option '--data': name at least one folder of images.")
+    if out.suffix in TABLES:
+        raise InvalidInput(f"The results {out} would be lost under their own table: end them in .jsonl.")
     sets = image_sets(data)
     chosen = [] if "none" in baselines else list(baselines)
     options = {"engine": engine, "device": device, "precision": precision}
@@ -106,9 +111,9 @@ def command(
                 table.notes.append(QUOTED)
             tables.append(table)
     markdown = "\n".join(to_markdown(table) for table in tables)
-    out.with_suffix(".md").write_text(markdown, encoding="utf-8")
-    out.with_suffix(".tex").write_text("\n".join(to_latex(table) for table in tables), encoding="utf-8")
-    out.with_suffix(".csv").write_text(to_csv(tables), encoding="utf-8")
+    latex = "\n".join(to_latex(table) for table in tables)
+    for suffix, text in zip(TABLES, (markdown, to_csv(tables), latex), strict=True):
+        out.with_suffix(suffix).write_text(text, encoding="utf-8")
     click.echo(markdown)
     click.echo(f"{out}: {len(records)} results; the tables are in {out.stem}.md, .csv and .tex beside it.")
 
