@@ -104,6 +104,7 @@ def test_sources_are_multiples_of_a_255th(photos):
 def test_images_come_from_folders_and_tar_files_and_bad_ones_are_named(photos, tmp_path):
     (photos / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\nnot really")
     Image.new("RGB", (20, 20)).save(photos / "tiny.png")
+    Image.new("I;16", (90, 90)).save(photos / "deep.png")
     archive = tmp_path / "more.tar"
     with tarfile.open(archive, "w") as tar:
         data = io.BytesIO()
@@ -114,7 +115,11 @@ def test_images_come_from_folders_and_tar_files_and_bad_ones_are_named(photos, t
     told = []
     images = read_images([photos, archive], 48, resized=(0.5,), skip=told.append)
     assert len(images) == 4 + 4 + 1  # at half size the ramp is 45 pixels high: too small
-    assert len(told) == 2 and "broken.png" in told[0] and "20×20" in told[1]
+    assert len(told) == 3 and "broken.png" in told[0] and "20×20" in told[2]
+    assert "deep.png: its samples have more than 8 bits" in told[1]
+    archive.write_bytes(archive.read_bytes()[:600])
+    with pytest.raises(InvalidInput, match=r"more\.tar is damaged or cut short"):
+        read_images([archive], 48)
 
 
 def test_soft_copies_are_as_bright_and_less_sharp(photos):
@@ -122,6 +127,15 @@ def test_soft_copies_are_as_bright_and_less_sharp(photos):
     slopes = [np.abs(np.diff(image, axis=0)).mean() for image in (crisp, *soft)]
     assert slopes[0] > slopes[1] > slopes[2]
     assert all(abs(image.mean() - crisp.mean()) < 1 for image in soft)
+
+
+def test_an_image_too_large_for_pillow_is_skipped(photos, monkeypatch):
+    told = []
+    with Image.open(photos / "0.png") as image:
+        image.resize((400, 400)).save(photos / "large.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 120 * 140)
+    assert len(read_images([photos], 48, skip=told.append)) == 4
+    assert len(told) == 1 and "large.png" in told[0]
 
 
 def test_an_empty_folder_is_an_error(tmp_path):

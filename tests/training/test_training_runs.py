@@ -2,9 +2,11 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -171,6 +173,81 @@ def test_a_checkpoint_of_another_network_is_refused(small, photos, tmp_path):
         start(small(), [photos], tmp_path, say=lambda _: None)
 
 
+def test_a_run_goes_on_only_as_it_was_begun(small, photos, tmp_path):
+    quiet = {"show": lambda _: None, "say": lambda _: None}
+    start(small(optimiser={"steps": 1}), [photos], tmp_path, **quiet)
+    weights = (tmp_path / loop.WEIGHTS).read_bytes()
+    for changed, told in (
+        ({"optimiser": {"steps": 3}}, "optimiser.steps = 3, not 1"),
+        ({"optimiser": {"steps": 1, "method": "muon"}}, "optimiser.method = 'muon', not 'adam'"),
+        ({"optimiser": {"steps": 1}, "seed": 7}, "seed = 7, not 0"),
+    ):
+        with pytest.raises(InvalidInput, match=told):
+            start(small(**changed), [photos], tmp_path, **quiet)
+    (photos / "0.png").unlink()
+    with pytest.raises(InvalidInput, match="other images: name another --out"):
+        start(small(optimiser={"steps": 1}), [photos], tmp_path, **quiet)
+    assert (tmp_path / loop.WEIGHTS).read_bytes() == weights
+
+
+def test_weights_that_are_no_numbers_are_never_saved(small, photos, tmp_path):
+    run = run_for(small(optimiser={"steps": 1}), photos)
+    before = run.step
+
+    def last_step():
+        before()
+        with torch.no_grad():
+            run.network.head.bias.fill_(float("nan"))  # as after a gradient that overflowed
+
+    run.step = last_step
+    with pytest.raises(loop.DivergedError, match="no numbers"):
+        loop.train(run, tmp_path)
+    assert not (tmp_path / loop.STATE).exists()
+
+
+def test_ctrl_c_pauses_a_run_after_its_step(small, photos, tmp_path):
+    run = run_for(small(optimiser={"steps": 9}), photos)
+    before = run.step
+
+    def interrupted_step():
+        before()
+        if run.done == 4:
+            signal.raise_signal(signal.SIGINT)
+
+    run.step = interrupted_step
+    assert not loop.train(run, tmp_path)
+    assert run.done == 4 and checkpoint.load(tmp_path / loop.STATE)[1]["done"] == 4
+
+
+def test_slow_steps_are_reported_and_paused_in_time(small, photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "PATIENCE", 0)
+    run = run_for(small(optimiser={"steps": 3}), photos)
+    assert loop.train(run, tmp_path)
+    assert [entry["step"] for entry in read_log(tmp_path)] == [1, 2, 3]
+    run = run_for(small(optimiser={"steps": 3}), photos)
+    assert not loop.train(run, tmp_path / "paused", until=time.monotonic() + 1e-3) and run.done == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"minutes": float("nan")}, "--minutes nan"),
+        ({"pause": -1}, "--pause -1"),
+        ({"device": "nosuch"}, "unknown device 'nosuch'"),
+        ({"folder": "photos/0.png/run"}, "cannot be made"),
+    ],
+)
+def test_what_is_asked_for_wrongly_is_said_before_the_work(small, photos, tmp_path, options, told):
+    folder = tmp_path / options.pop("folder", "run")
+    with pytest.raises(InvalidInput, match=told):
+        start(small(), ["no-such-folder"], folder, **options)
+
+
+def test_a_log_that_was_cut_off_is_read_without_its_last_line(tmp_path):
+    (tmp_path / loop.LOG).write_text('{"step": 1}\n{"st')
+    assert read_log(tmp_path) == [{"step": 1}]
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -179,6 +256,21 @@ def test_a_checkpoint_of_another_network_is_refused(small, photos, tmp_path):
         ({"data": {"scales": [4, 2]}}, "data.scales"),
         ({"data": {"spread": "square"}}, "data.spread"),
         ({"data": {"detail": -1}}, "data.detail"),
+        ({"data": {"patch": "abc"}}, "data.patch = 'abc' .*a whole number"),
+        ({"data": {"patch": True}}, "data.patch"),
+        ({"data": {"scales": 2}}, "data.scales = 2 .*a list of 2 numbers"),
+        ({"data": {"scales": [1, 2, 3]}}, "data.scales"),
+        ({"data": {"scales": [1.2, float("inf")]}}, "data.scales = inf"),
+        ({"data": {"resized": [0.5, "x"]}}, "data.resized = 'x'"),
+        ({"objective": {"tv": float("nan")}}, "objective.tv"),
+        ({"objective": {"seam": -1}}, "objective.seam"),
+        ({"objective": {"together": 1.5}}, "objective.together"),
+        ({"optimiser": {"betas": [2, 3]}}, "optimiser.betas"),
+        ({"optimiser": {"warmup": -5}}, "optimiser.warmup"),
+        ({"network": {"components": -3}}, "-3 components"),
+        ({"network": {"predicted_components": 1}}, "network.predicted_components = 1 .*true or false"),
+        ({"seed": "abc"}, "seed = 'abc'"),
+        ({"start": 3}, "start = 3 .*text"),
         ({"objective": {"loss": "l3"}}, "objective.loss"),
         ({"optimiser": {"rate": -1}}, "optimiser.rate"),
         ({"network": {"variant": "ultra"}}, "unknown variant 'ultra'"),
@@ -200,6 +292,10 @@ def test_keys_can_be_set_anew(tmp_path):
         Config.read(path, ["optimiser.speed=1"])
     with pytest.raises(InvalidInput, match="KEY=VALUE"):
         Config.read(path, ["seed"])
+    with pytest.raises(InvalidInput, match="a value of its own"):
+        Config.read(path, ["data.batch.x=3"])
+    with pytest.raises(InvalidInput, match="not a TOML file"):
+        Config.read(tmp_path)
 
 
 def test_without_a_length_a_run_does_not_begin(small, photos, tmp_path):
@@ -215,6 +311,7 @@ from thera.training.config import Config
 from thera.training.data import Sampler, read_images
 from thera.training.run import prepare
 dist.init_process_group("gloo")
+assert loop.agreed(dist.get_rank()) == 0
 config = Config.parse(json.loads(sys.argv[1]))
 torch.manual_seed(0)
 run = loop.Run(config, Sampler(read_images([sys.argv[2]], 48), config.data), prepare(config)[0], 2)

@@ -44,6 +44,10 @@ class Spec:
             raise ModelError(f"unknown variant {self.variant!r}: expected one of {', '.join(VARIANTS)}")
         if self.activation not in ("thermal", "relu"):
             raise ModelError(f"unknown activation {self.activation!r}: expected 'thermal' or 'relu'")
+        if self.components < 0:
+            raise ModelError(
+                f"{self.components} components make no field: give a number above 0, or 0 for the variant's"
+            )
         if not self.components:
             object.__setattr__(self, "components", VARIANTS[self.variant])
 

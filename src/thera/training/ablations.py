@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from thera.errors import InvalidInput
+from thera.errors import InvalidInput, TheraError
 from thera.evaluation.images import image_sets
 from thera.evaluation.methods import load_methods
 from thera.evaluation.runner import run as evaluate
@@ -126,4 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except TheraError as error:
+        sys.exit(f"error: {error}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from thera.errors import InvalidInput
 from thera.networks.spec import KAPPA, Spec
@@ -71,6 +72,48 @@ class Optimiser:
     drop_path: float = 0.1  # how often Pro's last branches are left out of a step, its first never; 0: none
 
 
+Rule = tuple[Callable[[Any], bool], str]
+
+
+def _one_of(*known: str) -> Rule:
+    return lambda value: value in known, f"one of {', '.join(map(repr, known))}"
+
+
+POSITIVE: Rule = (lambda n: n >= 1, "at least 1")
+NOT_NEGATIVE: Rule = (lambda v: v >= 0, "0 or more")
+SHARE: Rule = (lambda v: 0 <= v <= 1, "in [0, 1]")
+DECAY: Rule = (lambda v: 0 <= v < 1, "in [0, 1)")
+#: What values must be, beyond their types.
+RULES: dict[str, Rule] = {
+    "data.patch": POSITIVE,
+    "data.batch": POSITIVE,
+    "data.scales": (lambda s: 1 <= s[0] <= s[1], "two numbers from 1 up, the smaller first"),
+    "data.spread": _one_of("uniform", "log"),
+    "data.targets": POSITIVE,
+    "data.resized": (lambda sizes: all(0 < s <= 1 for s in sizes), "sizes in (0, 1]"),
+    "data.soft": (lambda soft: all(s > 0 for s in soft), "deviations above 0, in pixels"),
+    "data.detail": NOT_NEGATIVE,
+    "objective.loss": _one_of("l1", "rms", "mse"),
+    "objective.together": SHARE,
+    "objective.tv": NOT_NEGATIVE,
+    "objective.seam": NOT_NEGATIVE,
+    "teacher.share": SHARE,
+    "teacher.kept": POSITIVE,
+    "teacher.reuse": POSITIVE,
+    "optimiser.method": _one_of("adam", "muon"),
+    "optimiser.steps": NOT_NEGATIVE,
+    "optimiser.rate": (lambda rate: rate > 0, "above 0"),
+    "optimiser.betas": (lambda betas: all(0 <= b < 1 for b in betas), "two numbers in [0, 1)"),
+    "optimiser.warmup": NOT_NEGATIVE,
+    "optimiser.clip": NOT_NEGATIVE,
+    "optimiser.kappa": NOT_NEGATIVE,
+    "optimiser.kappa_rate": NOT_NEGATIVE,
+    "optimiser.ema": DECAY,
+    "optimiser.precision": _one_of("bf16", "f32", "tf32"),
+    "optimiser.drop_path": DECAY,
+}
+
+
 @dataclass(frozen=True)
 class Config:
     """A training run: which network, from which weights, on what, towards what, how.
@@ -88,39 +131,9 @@ class Config:
     optimiser: Optimiser = field(default_factory=Optimiser)
 
     def __post_init__(self) -> None:
-        low, high = self.data.scales
-        _check(1 <= low <= high, "data.scales", self.data.scales, "two numbers from 1 up, the smaller first")
-        _check(self.data.patch >= 1, "data.patch", self.data.patch, "at least 1")
-        _check(self.data.batch >= 1, "data.batch", self.data.batch, "at least 1")
-        _check(self.data.spread in ("uniform", "log"), "data.spread", self.data.spread, "'uniform' or 'log'")
-        _check(self.data.targets >= 1, "data.targets", self.data.targets, "at least 1")
-        _check(
-            all(0 < s <= 1 for s in self.data.resized), "data.resized", self.data.resized, "sizes in (0, 1]"
-        )
-        soft = self.data.soft
-        _check(all(s > 0 for s in soft), "data.soft", soft, "deviations above 0, in pixels")
-        _check(self.data.detail >= 0, "data.detail", self.data.detail, "0 or more")
-        losses = ("l1", "rms", "mse")
-        _check(self.objective.loss in losses, "objective.loss", self.objective.loss, "'l1', 'rms' or 'mse'")
-        together = self.objective.together
-        _check(0 <= together <= 1, "objective.together", together, "in [0, 1]")
-        _check(0 <= self.teacher.share <= 1, "teacher.share", self.teacher.share, "in [0, 1]")
-        _check(self.teacher.kept >= 1, "teacher.kept", self.teacher.kept, "at least 1")
-        _check(self.teacher.reuse >= 1, "teacher.reuse", self.teacher.reuse, "at least 1")
-        drop = self.optimiser.drop_path
-        _check(0 <= drop < 1, "optimiser.drop_path", drop, "in [0, 1)")
-        method = self.optimiser.method
-        _check(method in ("adam", "muon"), "optimiser.method", method, "'adam' or 'muon'")
-        _check(self.optimiser.steps >= 0, "optimiser.steps", self.optimiser.steps, "0 or more")
-        _check(self.optimiser.rate > 0, "optimiser.rate", self.optimiser.rate, "above 0")
-        _check(0 <= self.optimiser.ema < 1, "optimiser.ema", self.optimiser.ema, "in [0, 1)")
-        known = ("bf16", "f32", "tf32")
-        _check(
-            self.optimiser.precision in known,
-            "optimiser.precision",
-            self.optimiser.precision,
-            f"one of {known}",
-        )
+        values = self.flat()
+        for key, (holds, expected) in RULES.items():
+            _check(holds(values[key]), key, values[key], expected)
 
     @classmethod
     def parse(cls, values: dict[str, Any]) -> Config:
@@ -137,6 +150,7 @@ class Config:
             if key in sections:
                 parsed[key] = _section(sections[key], key, value)
             elif key in ("start", "seed"):
+                _check_type(key, value, {"start": str, "seed": int}[key])
                 parsed[key] = value
             else:
                 raise InvalidInput(f"unknown key {key!r} in the configuration: expected {_names(cls)}")
@@ -151,7 +165,7 @@ class Config:
             raise InvalidInput(
                 f"no configuration at {path}: name one such as configs/edsr-air.toml"
             ) from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as e:
             raise InvalidInput(f"{path} is not a TOML file: {e}") from None
         for change in changes:
             key, _, value = change.partition("=")
@@ -159,11 +173,23 @@ class Config:
             target = values
             for section in sections:
                 target = target.setdefault(section, {})
+                if not isinstance(target, dict):
+                    raise InvalidInput(f"{change!r} sets a part of {section}, which is a value of its own")
             target[name] = _value(change, value)
         return cls.parse(values)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    def flat(self) -> dict[str, Any]:
+        """All values by their keys, as `--set` names them.
+
+        >>> Config().flat()["data.batch"]
+        64
+        """
+        values = self.to_dict()
+        sections = {key: values.pop(key) for key in list(values) if isinstance(values[key], dict)}
+        return values | {f"{s}.{key}": v for s, section in sections.items() for key, v in section.items()}
 
 
 def _value(change: str, text: str) -> Any:
@@ -179,11 +205,29 @@ def _value(change: str, text: str) -> Any:
 def _section(kind: type, name: str, values: Any) -> Any:
     if not isinstance(values, dict):
         raise InvalidInput(f"[{name}] must be a table, but is {values!r}")
-    known = {f.name for f in fields(kind)}
-    for key in values:
-        if key not in known:
+    types = get_type_hints(kind)
+    for key, value in values.items():
+        if key not in types:
             raise InvalidInput(f"unknown key {key!r} in [{name}]: expected {_names(kind)}")
+        _check_type(f"{name}.{key}", value, types[key])
     return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+
+
+def _check_type(key: str, value: Any, expected: Any) -> None:
+    """`expected`: a type, or a tuple of numbers, as many as are named or, with an ellipsis, any."""
+    parts = get_args(expected)
+    if parts:
+        many = isinstance(value, list | tuple)
+        length = "" if Ellipsis in parts else f"{len(parts)} "
+        _check(many and (not length or len(value) == len(parts)), key, value, f"a list of {length}numbers")
+        for part in value:
+            _check_type(key, part, parts[0])
+    elif expected is float:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        _check(number and math.isfinite(value), key, value, "a number")
+    else:
+        words = {int: "a whole number", bool: "true or false", str: "text"}
+        _check(type(value) is expected, key, value, words[expected])
 
 
 def _names(kind: type) -> str:

@@ -43,8 +43,11 @@ def read_images(
     def decode(item: tuple[str, Callable[[], bytes]]) -> list[np.ndarray] | str:
         name, read = item
         try:
-            image = Image.open(io.BytesIO(read())).convert("RGB")
-        except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as e:
+            stored = Image.open(io.BytesIO(read()))
+            if stored.mode.startswith(("I", "F")):  # which Pillow would cut off at 255
+                return f"skipped {name}: its samples have more than 8 bits"
+            image = stored.convert("RGB")
+        except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError, SyntaxError) as e:
             return f"skipped {name}: not a readable image ({e})"
         copies = [image]
         for s in resized:
@@ -75,11 +78,14 @@ def _entries(paths: list[str | Path]) -> Iterator[tuple[str, Callable[[], bytes]
             for file in sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES):
                 yield str(file), file.read_bytes
         elif path.is_file() and tarfile.is_tarfile(path):
-            with tarfile.open(path) as archive:
-                for member in archive:
-                    if member.isfile() and Path(member.name).suffix.lower() in SUFFIXES:
-                        content = archive.extractfile(member)
-                        yield f"{path}:{member.name}", partial(bytes, content.read() if content else b"")
+            try:
+                with tarfile.open(path) as archive:
+                    for member in archive:
+                        if member.isfile() and Path(member.name).suffix.lower() in SUFFIXES:
+                            content = archive.extractfile(member)
+                            yield f"{path}:{member.name}", partial(bytes, content.read() if content else b"")
+            except tarfile.TarError as e:
+                raise InvalidInput(f"{path} is damaged or cut short ({e}): fetch it again") from None
         else:
             raise InvalidInput(f"{path} is neither a folder nor a tar file of images")
 

@@ -6,8 +6,11 @@ import copy
 import json
 import math
 import os
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from thera.errors import ModelError, TheraError
+from thera.errors import InvalidInput, ModelError, TheraError
 from thera.models.loading import load_network
 from thera.networks import Thera
 from thera.training import checkpoint
@@ -27,6 +30,7 @@ from thera.training.muon import Muon, matrices
 from thera.training.objective import objective
 
 STATE, WEIGHTS, LOG = "state.safetensors", "weights.safetensors", "log.jsonl"
+PATIENCE = 10  # seconds between reports, at most
 ALIGNED = 64  # numbers: where each parameter begins in a buffer of all, for loads in long words
 
 
@@ -144,9 +148,10 @@ class Run:
         mean = self.loss.item() / max(self.done - self.reported, 1)
         self.loss.zero_()
         self.reported = self.done
-        if not math.isfinite(mean):
+        if not (math.isfinite(mean) and torch.isfinite(self.weights).all()):
             raise DivergedError(
-                f"the loss is {mean} at step {self.done}: the last good checkpoint is kept; lower the rate"
+                f"the loss is {mean} at step {self.done}, or its weights are no numbers: lower the rate; "
+                f"checkpoints before that are kept"
             )
         return mean
 
@@ -160,6 +165,7 @@ class Run:
             tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
         about = {
             "config": self.config.to_dict(),
+            "pixels": len(self.sampler.pixels),
             "done": self.done,
             "total": self.total,
             "seconds": self.seconds,
@@ -167,9 +173,19 @@ class Run:
         return tensors, about
 
     def restore(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-        theirs, ours = about["config"]["network"], self.config.to_dict()["network"]
-        if theirs != ours:
-            raise ModelError(f"the checkpoint is of another network, {theirs}: this run trains {ours}")
+        begun = Config.parse(about["config"])
+        if begun.network != self.config.network:
+            raise ModelError(
+                f"the checkpoint is of another network: {begun.network}, not {self.config.network} as here"
+            )
+        given = self.config.flat()
+        changes = [f"{k} = {given[k]!r}, not {v!r}" for k, v in begun.flat().items() if given[k] != v]
+        if about.get("pixels", len(self.sampler.pixels)) != len(self.sampler.pixels):
+            changes.append("other images")
+        if changes:
+            raise InvalidInput(
+                f"a run goes on as it was begun, and is now given {'; '.join(changes)}: name another --out"
+            )
         part = {
             prefix: {
                 k.removeprefix(prefix + "."): v for k, v in tensors.items() if k.startswith(prefix + ".")
@@ -221,6 +237,35 @@ def prepare(network: Thera, precision: str) -> None:
     network.compile_blocks()
 
 
+def agreed(value: float) -> float:
+    """What the first of several processes says: clocks differ, and all must take the same steps."""
+    if not dist.is_initialized():
+        return value
+    told = [value]
+    dist.broadcast_object_list(told)
+    return told[0]
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed, which ends a run after its step; pressed again, at once."""
+    pressed: list[int] = []
+
+    def note(signum: int, frame: Any) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(signum)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def train(
     run: Run,
     folder: Path,
@@ -233,15 +278,20 @@ def train(
 ) -> bool:
     """Run to the end of the schedule, or until the clock reads `until`. Returns whether it ended.
 
-    Writes `log.jsonl` as it goes and `state.safetensors` every `save_every` seconds; of several processes
-    the first does.
+    Reports after `every` steps, or sooner where they are slow: writes `log.jsonl` as it goes and
+    `state.safetensors` every `save_every` seconds; of several processes the first does.
     """
     folder.mkdir(parents=True, exist_ok=True)
     began, first, saved, earlier = time.monotonic(), run.done, time.monotonic(), run.seconds
-    with (folder / LOG if run.rank == 0 else Path(os.devnull)).open("a") as log:
-        while run.done < run.total and time.monotonic() < until:
+    log_path = folder / LOG if run.rank == 0 else Path(os.devnull)
+    with log_path.open("a") as log, interruptible() as interrupted:
+        while run.done < run.total and agreed(time.monotonic() < until and not interrupted()):
+            # Several processes must report after the same steps, whatever their clocks say.
+            stop = min(until, time.monotonic() + PATIENCE) if run.world == 1 else math.inf
             for _ in range(min(every, run.total - run.done)):
                 run.step()
+                if time.monotonic() > stop or (run.world == 1 and interrupted()):
+                    break
             entry: dict[str, Any] = {"step": run.done, "of": run.total, "l1": run.report()}
             seconds = time.monotonic() - began
             run.seconds = earlier + seconds

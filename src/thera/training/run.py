@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from thera.training.validation import Validation
 
 COMPILING = 5  # first steps, which compile
 RATE_STEPS = 200  # steps that a time budget is measured on
+MEASURING = 0.05  # of the budget, at most, goes to them
 RESERVE = 0.97  # of the budget goes to steps; the rest to checkpoints and validation
 
 
@@ -48,7 +50,16 @@ def start(
     began, folder = time.monotonic(), Path(folder)
     if not config.optimiser.steps and minutes is None:
         raise InvalidInput("how long? give the configuration optimiser.steps, or --minutes")
+    for name, given in (("--minutes", minutes), ("--pause", pause)):
+        if given is not None and not 0 <= given < math.inf:
+            raise InvalidInput(f"{name} {given:g} is no length of time: give a number of minutes")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise InvalidInput(f"the run's folder {folder} cannot be made ({e.strerror}): name another") from None
     device = _device(device)
+    if dist.is_initialized() and dist.get_rank():
+        say = _silently
     torch.manual_seed(config.seed)
     network, earlier = prepare(config)
     d = config.data
@@ -59,7 +70,8 @@ def start(
     run = loop.Run(config, sampler, network, config.optimiser.steps)
     if (folder / loop.STATE).exists():
         run.restore(*checkpoint.load(folder / loop.STATE))
-        say(f"resumed at step {run.done} of {run.total}")
+        ended = ", its end: name another --out for a new one" if run.done >= run.total > 0 else ""
+        say(f"resumed at step {run.done} of {run.total}{ended}")
     if not run.total:
         run.total = _affordable(run, minutes, began)  # type: ignore[arg-type]
         say(f"{run.total} steps fit into {minutes:g} minutes")
@@ -100,26 +112,30 @@ def prepare(config: Config) -> tuple[Thera, list[dict[str, Any]]]:
     return network, earlier
 
 
-def steps_per_second(run: loop.Run, steps: int) -> float:
-    """How fast a run is once everything is compiled, measured on its own next steps."""
+def steps_per_second(run: loop.Run, steps: int, seconds: float = math.inf) -> float:
+    """How fast a run is once everything is compiled, measured on its own next steps, for so long at most."""
     for _ in range(COMPILING):
         run.step()
     run.report()  # waits for the device
-    began = time.monotonic()
-    for _ in range(steps):
+    began, first = time.monotonic(), run.done
+    while run.done < first + steps and (run.world > 1 or time.monotonic() < began + seconds):
         run.step()
     run.report()
-    return steps / (time.monotonic() - began)
+    return (run.done - first) / (time.monotonic() - began)
 
 
 def _affordable(run: loop.Run, minutes: float, began: float) -> int:
     """Steps that fit: a few to compile, some more to measure the rate, which the schedule then counts in."""
     run.total = 10**9
-    rate = steps_per_second(run, RATE_STEPS)
+    rate = steps_per_second(run, RATE_STEPS, MEASURING * 60 * minutes)
     left = began + 60 * minutes - time.monotonic()
-    if left <= 0:
+    if loop.agreed(left <= 0):
         raise InvalidInput(f"{minutes:g} minutes are over before training began: give more")
-    return run.done + int(rate * left * RESERVE)
+    return int(loop.agreed(run.done + int(rate * left * RESERVE)))
+
+
+def _silently(text: str) -> None:
+    """Of several processes one is enough to say it."""
 
 
 def device_name(device: str) -> str:
@@ -129,11 +145,15 @@ def device_name(device: str) -> str:
 
 def _device(name: str) -> str:
     """Join the other processes, if `torchrun` started several, and choose the device."""
-    cuda = torch.cuda.is_available() and name in ("auto", "cuda")
+    if name not in ("auto", "cpu", "cuda"):
+        raise InvalidInput(f"unknown device {name!r}: training runs on 'cuda' or 'cpu'")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InvalidInput("device 'cuda' was asked for, and PyTorch finds none: leave --device out")
+    cuda = torch.cuda.is_available() and name != "cpu"
     if "WORLD_SIZE" in os.environ and not dist.is_initialized():
         dist.init_process_group("nccl" if cuda else "gloo")
     if not cuda:
-        return "cpu" if name == "auto" else name
+        return "cpu"
     device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
     torch.cuda.set_device(device)
     return device
@@ -151,4 +171,8 @@ def progress_line(entry: dict[str, Any]) -> str:
 
 def read_log(folder: str | Path) -> list[dict[str, Any]]:
     path = Path(folder) / loop.LOG
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    entries = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        with suppress(json.JSONDecodeError):  # cut off where a process was killed
+            entries.append(json.loads(line))
+    return entries
