@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import io
+import tempfile
 import time
 from pathlib import Path
 from threading import Event
@@ -14,7 +17,7 @@ from PIL import Image
 
 from thera.cli.main import run
 from thera.field import HeatField
-from thera.web import gallery, jobs
+from thera.web import gallery, jobs, tiles
 from thera.web.guard import refusal
 from thera.web.packing import unpack
 
@@ -97,6 +100,32 @@ def test_a_picture_too_large_for_one_piece_is_tiled_from_what_is_near(
     assert told["state"] == "failed" and "zoom in" in told["message"]
 
 
+@pytest.mark.parametrize("shown", ["picture", "gradient", "laplacian"])
+def test_a_tile_of_too_much_to_encode_is_drawn_from_means_of_the_pixels(
+    client: Any, monkeypatch: pytest.MonkeyPatch, shown: str
+) -> None:
+    file, (rows, cols, phase) = io.BytesIO(), np.mgrid[:64, :96, :3]
+    waves = 127.5 + 120 * np.sin(0.3 * rows + phase) * np.cos(0.2 * cols)
+    Image.fromarray(np.rint(waves).astype(np.uint8)).save(file, "PNG")
+
+    def tile(x: int, w: int) -> np.ndarray:
+        query = {"model": "edsr-air", "x": x, "y": 0, "w": w, "h": 64, "width": w // 2, "height": 32}
+        answer = client.get(f"/api/pictures/{picture['id']}/tile", params={**query, "shown": shown})
+        assert answer.status_code == 200, answer.text
+        return np.asarray(Image.open(io.BytesIO(answer.content)), np.float64)
+
+    monkeypatch.setattr(tiles, "LAPLACIAN_GAIN", 2)  # so that 8 bits can tell
+    picture = add(client, file.getvalue())
+    exact = tile(0, 96)
+    for module in (gallery, tiles):
+        monkeypatch.setattr(module, "MOST_CELLS", 1000)
+    means = tile(0, 96)
+    # Of a wave of 2π/0.3 pixels, differences over 4 of them keep sin(0.6)/0.6, or 94%.
+    assert np.abs(means - exact)[1:-1, 1:-1].max() < 0.1 * np.ptp(exact)
+    parts = np.concatenate([tile(0, 48), tile(48, 46), tile(94, 2)], axis=1)
+    assert np.abs(means - parts).max() <= 1  # without seams, but for rounding
+
+
 def test_a_download_is_the_file_that_the_program_writes(client: Any, tmp_path: Path) -> None:
     source = tmp_path / "photo.jpg"
     exif = Image.Exif()
@@ -139,6 +168,20 @@ def test_an_exact_size_and_another_format(client: Any) -> None:
     answer = client.get(f"/api/jobs/{job['id']}/result")
     with Image.open(io.BytesIO(answer.content)) as image:
         assert image.size == (50, 70) and image.format == "WEBP"
+
+
+def test_a_job_that_fails_leaves_no_folder(
+    client: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    picture = add(client)
+    order = {"model": "edsr-air", "scale": 2, "format": "docx"}
+    job = client.post(f"/api/pictures/{picture['id']}/result", json=order).json()
+    assert finished(client, job)["state"] == "failed"
+    (own,) = tmp_path.glob("*/*")
+    assert (own / "astronaut.png").is_file()
+    client.delete(f"/api/pictures/{picture['id']}")
+    assert list(tmp_path.glob("*/*")) == []
 
 
 def test_a_cancelled_job_stops_at_its_next_step(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,6 +240,46 @@ def test_a_file_that_is_too_large_is_refused(client: Any, monkeypatch: pytest.Mo
     assert answer.status_code == 413 and "larger" in answer.json()["detail"]
 
 
+def test_an_upload_that_breaks_off_leaves_nothing(
+    client: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/api/pictures",
+        "query_string": b"",
+        "headers": [(b"host", b"127.0.0.1"), (b"content-length", b"5000")],
+    }
+    coming = iter([{"type": "http.request", "body": b"abc", "more_body": True}, {"type": "http.disconnect"}])
+    answers = []
+
+    async def receive() -> Any:
+        return next(coming)
+
+    async def send(message: Any) -> None:
+        answers.append(message)
+
+    asyncio.run(client.app(scope, receive, send))  # without an error, which would be a traceback in the log
+    assert answers[0]["status"] == 499
+    assert list(tmp_path.glob("*/*")) == []
+
+
+def test_an_upload_that_the_disk_has_no_room_for_is_refused_in_a_sentence(
+    client: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def full(request: Any, path: Path) -> None:
+        path.write_bytes(b"abc")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("thera.web.app._receive", full)
+    answer = client.post("/api/pictures", params={"name": "a.png"}, content=b"abcdef")
+    assert answer.status_code == 507
+    assert answer.json()["detail"] == "a.png could not be kept: the disk is full."
+    assert list(tmp_path.glob("*/*")) == []
+
+
 def test_a_picture_of_too_many_pixels_is_refused() -> None:
     from thera.errors import ImageFileError
     from thera.web.app import create_app
@@ -219,6 +302,14 @@ def test_names_cannot_leave_their_folder(client: Any) -> None:
     assert add(client, name="a/../b\x00\n.png")["name"] == "b.png"
 
 
+def test_a_long_name_is_cut_to_what_a_file_system_takes(client: Any) -> None:
+    picture = add(client, name="日" * 119 + ".png")
+    assert picture["name"] == "日" * 65 + ".png"
+    order = {"model": "edsr-air", "scale": 1.2345678}
+    job = client.post(f"/api/pictures/{picture['id']}/result", json=order).json()
+    assert finished(client, job)["state"] == "done"
+
+
 @pytest.mark.parametrize(
     ("order", "words"),
     [
@@ -227,6 +318,8 @@ def test_names_cannot_leave_their_folder(client: Any) -> None:
         ({"scale": 1e6}, "more than"),
         ({}, "none of them"),
         ({"scale": 2, "model": "edsr-none"}, "no model"),
+        ({"scale": 2, "format": "jpg", "quality": 1000}, "from 1 to 100"),
+        ({"scale": 2, "format": "jpg", "quality": 0}, "from 1 to 100"),
     ],
 )
 def test_an_order_that_cannot_be_met_is_refused_at_once(

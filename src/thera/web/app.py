@@ -14,10 +14,12 @@ from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
 
 from thera._version import __version__
 from thera.errors import TheraError
 from thera.imaging.sizing import human_bytes
+from thera.imaging.writing import reason_of
 from thera.models import shipped
 from thera.web.encoding import Region
 from thera.web.gallery import MOST_CELLS, Entry, Gallery, safe_name
@@ -118,16 +120,16 @@ def _pictures(app: FastAPI, studio: Studio) -> None:
 
     @app.post("/api/pictures", status_code=201)
     async def add_picture(request: Request, name: str = "picture") -> dict[str, object]:
-        path = gallery.place(name)
         try:
-            await _receive(request, path)
-            entry = await run_in_threadpool(gallery.add, path, safe_name(name))
+            with gallery.place(name) as path:
+                await _receive(request, path)
+                entry = await run_in_threadpool(gallery.add, path, path.name)
         except TheraError as error:
-            shutil.rmtree(path.parent)
-            raise HTTPException(422, str(error).replace(str(path), safe_name(name))) from error
-        except HTTPException:
-            shutil.rmtree(path.parent)
-            raise
+            raise HTTPException(422, str(error).replace(str(path), path.name)) from error
+        except ClientDisconnect as error:
+            raise HTTPException(499, "The page was gone before all of the file had come.") from error
+        except OSError as error:
+            raise HTTPException(507, f"{safe_name(name)} could not be kept: {reason_of(error)}.") from error
         return entry.describe()
 
     @app.delete("/api/pictures/{id}", status_code=204)
@@ -186,12 +188,12 @@ def _pictures(app: FastAPI, studio: Studio) -> None:
     def make_result(id: str, order: Order) -> dict[str, Any]:
         entry = studio.entry(id)
         studio.known(order.model)
-        order.wish.for_image(entry.shape)  # refused at once, if at all
-        folder = gallery.place("result").parent
+        order.check(entry.shape)  # refused at once, if at all
 
         def work(job: Job) -> Path:
             model = gallery.model(order.model)
-            return scale_file(entry.path, entry.name, folder, model, order, job.report)
+            with gallery.place("result") as path:
+                return scale_file(entry.path, entry.name, path.parent, model, order, job.report)
 
         return studio.jobs.start(work, lambda path: shutil.rmtree(path.parent, ignore_errors=True)).describe()
 

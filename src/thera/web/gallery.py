@@ -7,7 +7,8 @@ import secrets
 import shutil
 import tempfile
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +35,8 @@ MOST_SHOWN = min(1 << 27, (physical_memory() or 4 << 30) // 64)
 MOST_PIXELS = 1 << 22
 #: Bytes of fields that are kept.
 FIELD_BYTES = 1 << 30
+#: Bytes of a file's name: file systems take 255, and the name of a result is longer than its picture's.
+NAME_BYTES = 200
 
 
 @dataclass(frozen=True)
@@ -111,11 +114,16 @@ class Gallery:
         self._entries[entry.id] = entry
         return entry
 
-    def place(self, name: str) -> Path:
-        """Where to put a file that comes with this name, in a folder of its own."""
+    @contextmanager
+    def place(self, name: str) -> Iterator[Path]:
+        """Where to put a file of this name: in a folder of its own, which is gone if anything goes wrong."""
         folder = self.folder / secrets.token_hex(8)
         folder.mkdir()
-        return folder / safe_name(name)
+        try:
+            yield folder / safe_name(name)
+        except BaseException:  # whoever sent the file may have gone
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
     def find(self, id: str) -> Entry | None:
         return self._entries.get(id)
@@ -129,7 +137,7 @@ class Gallery:
             for key in [key for key in self._fields if key[0] == entry.id]:
                 del self._fields[key]
         if "folder" in self.__dict__ and self.folder in entry.path.parents:
-            entry.path.unlink(missing_ok=True)
+            shutil.rmtree(entry.path.parent, ignore_errors=True)
 
     def model(self, name: str) -> Model:
         with self._lock:
@@ -186,8 +194,8 @@ def safe_name(name: str) -> str:
     'päss wd.PNG'
     """
     last = re.split(r"[/\\]", name)[-1]
-    kept = re.sub(r"[\x00-\x1f\x7f<>:\"|?*]", "", last).strip(". ")
-    return kept[-120:] or "picture"
+    kept = re.sub(r"[\x00-\x1f\x7f<>:\"|?*]", "", last)
+    return kept.encode(errors="ignore")[-NAME_BYTES:].decode(errors="ignore").strip(". ") or "picture"
 
 
 def _nbytes(field: HeatField) -> int:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from thera.errors import InvalidInput
 from thera.field import Filter
 from thera.imaging.files import holds, prepare_file
 from thera.imaging.filters import filter_of
@@ -37,13 +38,19 @@ class Order(BaseModel):
     sharpness: float = 1.0
     ensemble: bool = False
     format: str | None = None
-    quality: int | None = None
+    quality: int | None = None  # of JPEG, WebP and AVIF; as in the program, others have no use for it
 
     @property
     def wish(self) -> Wish:
         if self.width is not None and self.height is not None:
             return Wish(scale=self.scale, size=(self.height, self.width))
         return Wish(scale=self.scale, width=self.width, height=self.height)
+
+    def check(self, shape: tuple[int, int]) -> None:
+        """Refuses what `thera upscale` would of a picture of `shape`, before any work."""
+        self.wish.for_image(shape)
+        if self.quality is not None and not 1 <= self.quality <= 100:
+            raise InvalidInput(f"A quality of {self.quality} is none: give a number from 1 to 100.")
 
     @property
     def label(self) -> str:

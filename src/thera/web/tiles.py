@@ -73,7 +73,7 @@ class Tile:
             return as_png(eight_bits(self.values(gallery.field(entry, model))))
         cells = self._cells(entry)
         if (cells[2] - cells[0]) * (cells[3] - cells[1]) > MOST_CELLS:
-            return self._preview(entry)
+            return as_png(eight_bits(self._preview(entry)))
         field = gallery.field(entry, model, cells)
         top, left = cells[:2]
         region = tuple(edge - origin for edge, origin in zip(self.region, (top, left) * 2, strict=True))
@@ -91,7 +91,24 @@ class Tile:
         high = [min(n, math.ceil((edge + reach) / grid) * grid) for edge, n in ((bottom, H), (right, W))]
         return low[0], low[1], high[0], high[1]
 
-    def _preview(self, entry: Entry) -> bytes:
-        """The mean of the pixels, where the field of all of them would be too much."""
-        top, left, bottom, right = (round(edge) for edge in self.region)
-        return as_png(shrunk(eight_bits(entry.pixels[top:bottom, left:right]), self.size))
+    def _preview(self, entry: Entry) -> NDArray:
+        """Means of the pixels, where the field of all of them would be too much, or their differences."""
+        (top, left, bottom, right), (h, w) = self.region, self.size
+        rows, cols = (bottom - top) / h, (right - left) / w
+        # One mean more on every side, so that differences go on from tile to tile; at borders the last again.
+        spans = (top, bottom, rows, entry.shape[0]), (left, right, cols, entry.shape[1])
+        more = [(int(low >= step), int(n - high >= step)) for low, high, step, n in spans]
+        part = [
+            slice(round(low - a * step), round(high + b * step))
+            for (low, high, step, _), (a, b) in zip(spans, more, strict=True)
+        ]
+        means = shrunk(eight_bits(entry.pixels[part[0], part[1]]), (h + sum(more[0]), w + sum(more[1]))) / 255
+        means = np.pad(means, [*((1 - a, 1 - b) for a, b in more), (0, 0)], "edge")
+        here, above, below = means[1:-1, 1:-1], means[:-2, 1:-1], means[2:, 1:-1]
+        before, behind = means[1:-1, :-2], means[1:-1, 2:]
+        if self.shown == "gradient":
+            return GRADIENT_GAIN * np.hypot((below - above) / (2 * rows), (behind - before) / (2 * cols))
+        if self.shown == "laplacian":
+            bend = (above - 2 * here + below) / rows**2 + (before - 2 * here + behind) / cols**2
+            return 0.5 + LAPLACIAN_GAIN * bend
+        return here
