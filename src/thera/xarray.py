@@ -25,6 +25,8 @@ from thera.dask import upscale  # noqa: E402
 
 #: What rows and columns are called, in the order in which they are looked for.
 SPATIAL = (("y", "x"), ("latitude", "longitude"), ("lat", "lon"), ("Y", "X"), ("row", "col"))
+#: What says, of samples that were read as they are stored, which value stands for none.
+NO_DATA = ("_FillValue", "missing_value")
 #: What the file that an array came from says of its chunks, which are not those of the result.
 OF_CHUNKS = ("chunks", "preferred_chunks", "shards", "chunksizes", "contiguous", "original_shape", "source")
 
@@ -54,7 +56,7 @@ class ArrayAccessor:
         `thera.dask.upscale`.
         """
         array = self._array
-        rows, cols = dims or spatial_dims(array)
+        rows, cols = spatial_dims(array, dims)
         others = [dim for dim in array.dims if dim not in (rows, cols)]
         if rows not in array.dims or cols not in array.dims or len(others) > 1:
             raise InvalidInput(
@@ -62,9 +64,7 @@ class ArrayAccessor:
                 " most one more, of bands; select one of the others with .isel."
             )
         ordered = array.transpose(*others, rows, cols)
-        lazy = upscale(
-            da.asarray(ordered.data), scale, size=size, channels="first" if others else "last", **options
-        )
+        lazy = upscale(_samples(ordered), scale, size=size, channels="first" if others else "last", **options)
         data = lazy if array.chunks is not None else lazy.compute()
         scaled = xr.DataArray(data, dims=ordered.dims, name=array.name, attrs=array.attrs)
         return _placed(scaled, array, (rows, cols)).transpose(*array.dims)
@@ -86,7 +86,7 @@ class DatasetAccessor:
         **options: Any,
     ) -> xr.Dataset:
         """Every variable that has rows and columns at another scale, the others as they are."""
-        rows, cols = dims or spatial_dims(self._dataset)
+        rows, cols = spatial_dims(self._dataset, dims)
         images = {
             name: variable.thera.upscale(scale, size=size, dims=(rows, cols), **options)
             for name, variable in self._dataset.data_vars.items()
@@ -113,15 +113,41 @@ class DatasetAccessor:
         return kept.assign(images)
 
 
-def spatial_dims(array: xr.DataArray | xr.Dataset) -> tuple[Hashable, Hashable]:
-    """The dimensions that are rows and columns, by their names."""
+def spatial_dims(
+    array: xr.DataArray | xr.Dataset, dims: tuple[Hashable, Hashable] | None = None
+) -> tuple[Hashable, Hashable]:
+    """The dimensions that are rows and columns: those given, or by their names."""
+    if dims is not None:
+        if not isinstance(dims, tuple | list) or len(dims) != 2 or dims[0] == dims[1]:
+            raise InvalidInput(
+                f'dims={dims!r} was given: expected the names of rows and columns, as in ("north", "east").'
+            )
+        return dims[0], dims[1]
     for rows, cols in SPATIAL:
         if rows in array.dims and cols in array.dims:
             return rows, cols
     raise InvalidInput(
-        f"None of the dimensions {tuple(array.dims)} are known to be rows and columns: say which are,"
-        ' as in dims=("north", "east").'
+        f"None of the dimensions {tuple(array.dims)} are known to be rows and columns: rename those that are"
+        ' to y and x or, in Python, say which are, as in dims=("north", "east").'
     )
+
+
+def _samples(array: xr.DataArray) -> da.Array:
+    """The samples of an array, which are refused when they are read if some of them stand for no data."""
+    samples = da.asarray(array.data)
+    for attribute in NO_DATA:
+        for value in np.ravel(array.attrs.get(attribute, ())):
+            named = "The array" if array.name is None else f"The array {array.name!r}"
+            told = f"{named} holds {value}, its {attribute}, which stands for no data"
+            samples = samples.map_blocks(_without, value, told, dtype=samples.dtype, meta=samples._meta)
+    return samples
+
+
+def _without(block: np.ndarray, value: np.generic, told: str) -> np.ndarray:
+    # A float is marked by what became of the value there: 1e20 is another number in float32.
+    if (block == (value.astype(block.dtype) if block.dtype.kind == "f" else value)).any():
+        raise InvalidInput(f"{told}: replace it before it is scaled, or drop that attribute if it is data.")
+    return block
 
 
 def _placed(scaled: xr.DataArray, array: xr.DataArray, dims: tuple[Hashable, Hashable]) -> xr.DataArray:
@@ -154,7 +180,12 @@ def scaled_transform(text: str, steps: Sequence[float]) -> str:
     >>> scaled_transform("500000 10 0 4600000 0 -10", (0.5, 0.25))
     '500000.0 2.5 0.0 4600000.0 0.0 -5.0'
     """
-    x, x_by_col, x_by_row, y, y_by_col, y_by_row = (float(number) for number in text.split())
+    try:
+        x, x_by_col, x_by_row, y, y_by_col, y_by_row = (float(number) for number in text.split())
+    except (AttributeError, ValueError) as error:
+        raise InvalidInput(
+            f"The GeoTransform {text!r} was given: expected a text of six numbers; mend or delete it."
+        ) from error
     down, along = steps
     numbers = (x, x_by_col * along, x_by_row * down, y, y_by_col * along, y_by_row * down)
     return " ".join(map(repr, numbers))

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numcodecs
 import numpy as np
 import psutil
 import pytest
@@ -173,6 +174,29 @@ def test_a_zarr_array_becomes_another_of_its_kind(program, tmp_path, form):
     assert np.abs(scaled[1].astype(int) - band).max() <= 1
 
 
+def test_shards_filters_and_order_are_kept(program, tmp_path):
+    values = np.random.default_rng(0).integers(0, 65536, (64, 64)).astype("u2")
+    shards = {"chunks": (16, 16), "shards": (32, 32)}
+    old = {"chunks": (16, 16), "zarr_format": 2, "order": "F", "filters": [numcodecs.Delta("u2")]}
+    zarr.create_array(tmp_path / "shards.zarr", data=values, **shards)
+    zarr.create_array(tmp_path / "old.zarr", data=values, **old)
+    dataset = xr.Dataset({"height": (("y", "x"), values)})
+    dataset.height.encoding = shards
+    dataset.to_zarr(tmp_path / "set.zarr", zarr_format=3, consolidated=False)
+    whole = thera.upscale(values, 1.5, model="edsr-air")
+    for name, array in (("shards", ""), ("old", ""), ("set", "height")):
+        for scale, size in ((1.5, 96), (0.2, 13)):  # smaller than a chunk
+            status, _, err = program("upscale", tmp_path / f"{name}.zarr", "-s", scale, *AIR)
+            assert status == 0, err
+            given = zarr.open(tmp_path / f"{name}.zarr" / array, mode="r")
+            scaled = zarr.open(tmp_path / f"{name}_x{scale}.zarr" / array, mode="r")
+            assert scaled.shape == (size, size)
+            for what in ("chunks", "shards", "filters", "order", "compressors"):
+                assert getattr(scaled, what) == getattr(given, what), what
+            if size == 96:
+                assert np.abs(scaled[:].astype(int) - whole).max() <= 1
+
+
 def test_a_dataset_of_xarrays_keeps_its_place_and_its_kind(program, tmp_path):
     dataset = xr.Dataset(
         {"height": (("y", "x"), np.linspace(-300, 800, 3000).reshape(60, 50).astype("i2"), {"units": "m"})},
@@ -220,6 +244,65 @@ def test_a_store_that_fails_leaves_nothing_and_one_that_is_there_stays(program, 
     status, _, err = program("upscale", tmp_path / "empty.zarr", "-s", 2, *AIR)
     assert status == 1
     assert "Zarr store" in err
+
+
+def test_a_value_that_stands_for_no_data_is_not_blended(program, tmp_path):
+    heights = np.full((60, 80), 1000, "i2")
+    heights[:, 20:30] = -999
+    dataset = xr.Dataset({"height": (("y", "x"), heights)})
+    dataset.height.encoding = {"_FillValue": -999}
+    for form in (2, 3):
+        dataset.to_zarr(tmp_path / f"{form}.zarr", zarr_format=form, consolidated=False)
+        status, _, err = program("upscale", tmp_path / f"{form}.zarr", tmp_path / "out.zarr", "-s", 2, *AIR)
+        assert (status, (tmp_path / "out.zarr").exists()) == (1, False)
+        assert "'height' holds -999, its _FillValue" in err
+
+
+def test_the_zero_that_fills_every_array_of_format_2_marks_nothing(program, tmp_path):
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2)
+    array = group.create_array("photo", shape=(40, 50), chunks=(40, 50), dtype="u1")
+    array.attrs["_ARRAY_DIMENSIONS"] = ["y", "x"]
+    array[:20] = 200
+    status, _, err = program("upscale", tmp_path / "a.zarr", tmp_path / "b.zarr", "-s", 2, *AIR)
+    assert status == 0, err
+    scaled = zarr.open_group(tmp_path / "b.zarr", mode="r")["photo"]
+    assert scaled.shape == (80, 100) and scaled.fill_value == 0
+
+
+@pytest.mark.parametrize("codec", [zarr.codecs.ZstdCodec(), zarr.codecs.GzipCodec()])
+@pytest.mark.parametrize("extra", [(), ("--workers", 2)])
+def test_a_damaged_chunk_is_one_sentence(program, tmp_path, codec, extra):
+    values = np.full((60, 80), 7, "u2")
+    zarr.create_array(tmp_path / "a.zarr", data=values, chunks=(30, 30), compressors=codec)
+    (tmp_path / "a.zarr" / "c" / "0" / "0").write_bytes(b"nothing that was compressed")
+    status, _, err = program("upscale", tmp_path / "a.zarr", "-s", 2, *AIR, *extra)
+    assert (status, os.listdir(tmp_path)) == (1, ["a.zarr"])
+    assert "Traceback" not in err
+    (said,) = (line for line in err.splitlines() if line.startswith("thera: "))
+    assert "A chunk of" in said and said.endswith("it may be damaged.")
+
+
+def test_a_damaged_coordinate_is_one_sentence(program, tmp_path):
+    dataset = xr.Dataset({"height": (("y", "x"), np.ones((20, 20), "u1"))}, {"x": np.arange(20.0)})
+    dataset.to_zarr(tmp_path / "a.zarr", zarr_format=3, consolidated=False)
+    (tmp_path / "a.zarr" / "x" / "c" / "0").write_bytes(b"nothing that was compressed")
+    status, _, err = program("upscale", tmp_path / "a.zarr", "-s", 2, *AIR)
+    assert (status, err.count("\n")) == (1, 1)
+    assert "cannot be read as a dataset" in err
+
+
+@pytest.mark.parametrize("extra", [(), ("--workers", 2)])
+def test_an_input_that_is_no_store_is_what_is_complained_of(program, tmp_path, extra):
+    (tmp_path / "file.zarr").touch()
+    xr.Dataset({"a": (("north", "east"), np.ones((9, 9)))}).to_zarr(tmp_path / "map.zarr", zarr_format=2)
+    for name, sentence in (
+        ("none.zarr", "none.zarr does not exist."),
+        ("file.zarr", "file.zarr is no folder, as Zarr stores are."),
+        ("map.zarr", "('north', 'east') are known to be rows and columns: rename those that are to y and x"),
+    ):
+        status, _, err = program("upscale", tmp_path / name, tmp_path / "out.zarr", "-s", 2, *AIR, *extra)
+        assert (status, err.count("\n")) == (1, 1)
+        assert sentence in err
 
 
 def test_what_cannot_be_is_said(program, folder, monkeypatch):

@@ -79,6 +79,10 @@ def test_dimensions_may_have_any_names_and_order(cheap, scene):
     xr.testing.assert_equal(back, scene.thera.upscale(1.5))
     with pytest.raises(InvalidInput, match="say which are"):
         turned.thera.upscale(1.5)
+    for dims in (("x", "x"), ("y",), ("x", "y", "band"), 2):
+        for array in (scene, scene.to_dataset()):
+            with pytest.raises(InvalidInput, match="expected the names of rows and columns"):
+                array.thera.upscale(1.5, dims=dims)
 
 
 def test_a_curved_grid_keeps_its_latitudes_and_longitudes(cheap, scene):
@@ -116,6 +120,21 @@ def test_what_cannot_be_scaled_is_said(cheap, scene):
         xr.Dataset({"image": scene[0], "profile": scene[0, 0]}).thera.upscale(2)
     with pytest.raises(InvalidInput, match="NaN"):
         scene.where(scene > 3000).thera.upscale(2)
+    scene.spatial_ref.attrs["GeoTransform"] = "1 2 3"
+    with pytest.raises(InvalidInput, match="GeoTransform '1 2 3' was given: expected a text of six"):
+        scene.thera.upscale(2)
+
+
+@pytest.mark.parametrize("attribute", ["_FillValue", "missing_value"])
+@pytest.mark.parametrize(("dtype", "mark"), [("i2", -999), ("f4", 1e20)])
+def test_samples_that_stand_for_no_data_are_refused_where_they_are(cheap, photo, attribute, dtype, mark):
+    values = (photo[..., 0] * 1000).astype(dtype)
+    array = xr.DataArray(values, dims=("y", "x"), name="height", attrs={attribute: mark}).chunk(y=150)
+    assert array.thera.upscale(1.5).compute().attrs == array.attrs
+    array[200:, 20:30] = mark
+    lazy = array.thera.upscale(1.5)
+    with pytest.raises(InvalidInput, match=f"'height' holds .*, its {attribute}, which stands for no data"):
+        lazy.compute()
 
 
 def test_examples_run():

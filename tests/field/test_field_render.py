@@ -190,3 +190,16 @@ def test_arrays_that_do_not_fit_together_are_refused():
         tf.HeatField(pixels, np.zeros((4, 4, 32)), None, None, np.ones((3, 8)), 0.03)
     with pytest.raises(InvalidInput, match="amplitude"):
         tf.HeatField.from_coefficients(pixels, np.zeros((4, 4, 3, 8)), np.zeros((4, 4, 8)), components, 0.03)
+
+
+def test_arrays_of_two_libraries_are_refused():
+    torch = pytest.importorskip("torch")
+    pixels, amplitude, phase = np.zeros((4, 4, 3)), np.zeros((4, 4, 8, 3)), torch.zeros((4, 4, 8))
+    with pytest.raises(InvalidInput, match="amplitude as ndarray, phase as Tensor; give all as"):
+        tf.HeatField.from_coefficients(pixels, amplitude, phase, np.ones((2, 8)), 0.03)
+    with pytest.raises(InvalidInput, match="features as Tensor"):
+        tf.HeatField(pixels, torch.zeros((4, 4, 32)), None, None, np.ones((2, 8)), 0.03)
+    with pytest.raises(InvalidInput, match="head_weight as Tensor"):
+        tf.HeatField(
+            pixels, np.zeros((4, 4, 6)), torch.zeros((6, 32)), torch.zeros(32), np.ones((2, 8)), 0.03
+        )

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from thera.cli.feedback import Feedback
-from thera.errors import ClusterError, InvalidInput, TheraError
+from thera.errors import ClusterError, ImageFileError, InvalidInput, TheraError
 from thera.imaging.sizing import Wish, default_memory
 from thera.imaging.writing import partial_stem
 from thera.models.optional import require
@@ -170,6 +170,9 @@ def scale_store(run: "Run", source: Path, output: Path | None, cluster: Cluster)
 def _scale_store(run: "Run", source: Path, output: Path | None, cluster: Cluster) -> dict[str, Any]:
     from thera.imaging.filters import filter_of
 
+    if not os.path.isdir(source):
+        told = "is no folder, as Zarr stores are" if os.path.exists(source) else "does not exist"
+        raise ImageFileError(f"{source} {told}.")
     for option, value in (
         ("format", run.form),
         ("quality", run.quality),

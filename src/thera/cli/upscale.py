@@ -129,9 +129,9 @@ def command(
 
     began = time.monotonic()
     is_folder = os.path.isdir(source)  # which, unlike Path's, says no to a name too long
-    is_store = is_folder and source.suffix == ".zarr"
+    is_store = source.suffix == ".zarr"
     several = workers is not None or scheduler is not None
-    if several and not is_folder:
+    if several and not (is_folder or is_store):
         raise click.UsageError("--workers and --scheduler are for folders and Zarr stores")
     if workers is not None and scheduler is not None:
         raise click.UsageError("--workers are started here, --scheduler has its own: give one of them")

@@ -3,7 +3,7 @@
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from dask.callbacks import Callback
 
 import thera.xarray
 from thera.dask.arrays import upscale
-from thera.errors import ImageFileError, InvalidInput
+from thera.errors import ImageFileError, InvalidInput, TheraError
 from thera.imaging.sizing import Wish
 from thera.imaging.writing import partial_path, reason_of
 
@@ -25,6 +25,7 @@ from thera.imaging.writing import partial_path, reason_of
 class StoreScaling:
     """A Zarr store that is about to be scaled into another: opened, checked, nothing computed."""
 
+    input: Path
     output: Path
     source: tuple[int, int]
     size: tuple[int, int]
@@ -35,7 +36,15 @@ class StoreScaling:
     def run(self, progress: Callable[[int], object] = lambda chunks: None) -> None:
         """Writes the output, whole or not at all. `progress` hears of chunks that this process has done."""
         with _replacing(self.output) as path, _Chunks(progress):
-            self.write(path)
+            try:
+                self.write(path)
+            except Exception as error:
+                # Codecs have errors of their own for a chunk that is damaged; the disk's have a number.
+                if isinstance(error, TheraError) or getattr(error, "errno", None) is not None:
+                    raise
+                raise ImageFileError(
+                    f"A chunk of {self.input} could not be read or scaled ({error!r}): it may be damaged."
+                ) from error
 
 
 def prepare_store(source: Path, output: Path, wish: Wish, *, overwrite: bool, **options: Any) -> StoreScaling:
@@ -47,7 +56,7 @@ def prepare_store(source: Path, output: Path, wish: Wish, *, overwrite: bool, **
     _check_output(source, output, overwrite)
     try:
         node = zarr.open(source, mode="r")
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # damaged metadata can lead to any
         raise ImageFileError(f"{source} cannot be read as a Zarr store: {error}.") from error
     if isinstance(node, zarr.Array):
         return _array(source, output, node, wish, options)
@@ -61,25 +70,30 @@ def _array(source: Path, output: Path, node: Any, wish: Wish, options: dict[str,
     shape = node.shape[1:] if first else node.shape[:2]
     size = wish.for_image(shape)
     lazy = upscale(da.from_zarr(source), size=size, channels="first" if first else "last", **options)
-    stored = lazy.rechunk(tuple(map(min, node.chunks, lazy.shape)))
+    # What is one file must be written at once.
+    stored = lazy.rechunk(tuple(map(min, node.shards or node.chunks, lazy.shape)))
 
     def write(path: Path) -> None:
         form = node.metadata.zarr_format
-        names = {"dimension_names": node.metadata.dimension_names} if form == 3 else {}
+        own = {"order": node.order}
+        if form == 3:
+            own = {"serializer": node.serializer, "dimension_names": node.metadata.dimension_names}
         target: Any = zarr.create_array(
             path,
             shape=stored.shape,
             dtype=stored.dtype,
-            chunks=stored.chunksize,
+            chunks=node.chunks,
+            shards=node.shards,
+            filters=node.filters,
             compressors=node.compressors,
             fill_value=node.fill_value,
             zarr_format=form,
             attributes=dict(node.attrs),
-            **names,
+            **own,
         )
         da.store(stored, target, lock=False)
 
-    return StoreScaling(output, shape, size, str(node.dtype), lazy.npartitions, write)
+    return StoreScaling(source, output, shape, size, str(node.dtype), lazy.npartitions, write)
 
 
 def _dataset(source: Path, output: Path, node: Any, wish: Wish, options: dict[str, Any]) -> StoreScaling:
@@ -89,17 +103,25 @@ def _dataset(source: Path, output: Path, node: Any, wish: Wish, options: dict[st
         dataset = xr.open_zarr(
             source, chunks={}, mask_and_scale=False, decode_coords="all", consolidated=consolidated
         )
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # coordinates are read, and each codec has errors of its own
         raise ImageFileError(f"{source} cannot be read as a dataset: {error}.") from error
     rows, cols = thera.xarray.spatial_dims(dataset)
     shape = dataset.sizes[rows], dataset.sizes[cols]
     size = wish.for_image(shape)
+    # In format 2 every array has a fill value, 0 unless another was chosen: that marks nothing.
+    zero = [name for name, v in dataset.data_vars.items() if _unchosen(v.attrs, node.metadata.zarr_format)]
+    for name in zero:
+        del dataset[name].attrs["_FillValue"]
     scaled = dataset.thera.upscale(size=size, **options)
+    for name in zero:
+        scaled[name].attrs["_FillValue"] = 0
     images = [name for name, variable in scaled.data_vars.items() if {rows, cols} <= set(variable.dims)]
     count = sum(scaled[name].data.npartitions for name in images)
     for name in images:
-        chunks = zip(dataset[name].dims, dataset[name].encoding["chunks"], strict=True)
-        scaled[name] = scaled[name].chunk({dim: min(length, scaled.sizes[dim]) for dim, length in chunks})
+        kept = {key: dataset[name].encoding.get(key) for key in ("chunks", "shards")}
+        files = zip(dataset[name].dims, kept["shards"] or kept["chunks"], strict=True)
+        scaled[name] = scaled[name].chunk({dim: min(length, scaled.sizes[dim]) for dim, length in files})
+        scaled[name].encoding |= kept
     dtypes = ", ".join(sorted({str(scaled[name].dtype) for name in images}))
 
     def write(path: Path) -> None:
@@ -109,7 +131,11 @@ def _dataset(source: Path, output: Path, node: Any, wish: Wish, options: dict[st
             form = node.metadata.zarr_format
             scaled.to_zarr(path, mode="w-", zarr_format=form, consolidated=consolidated)
 
-    return StoreScaling(output, shape, size, dtypes, count, write)
+    return StoreScaling(source, output, shape, size, dtypes, count, write)
+
+
+def _unchosen(attributes: Mapping[str, Any], zarr_format: int) -> bool:
+    return zarr_format == 2 and bool(attributes.get("_FillValue") == 0)
 
 
 class _Chunks(Callback):

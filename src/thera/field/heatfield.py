@@ -73,6 +73,7 @@ the c×channels amplitudes a (row-major), then the c phases φ |
     ) -> None:
         if (head_weight is None) != (head_bias is None):
             raise InvalidInput("A field got half of a head; give head_weight and head_bias, or neither.")
+        _library(pixels=pixels, features=features, head_weight=head_weight, head_bias=head_bias)
         self._set(Head(head_weight, head_bias, components, kappa), pixels, features)
 
     @classmethod
@@ -91,7 +92,7 @@ the c×channels amplitudes a (row-major), then the c phases φ |
         cls, pixels: Array, amplitude: Array, phase: Array, components: Array, kappa: float
     ) -> HeatField:
         """A field of known coefficients: pixels H×W×channels, amplitude H×W×c×channels, phase H×W×c."""
-        xp = array_namespace(pixels, amplitude, phase)
+        xp = _library(pixels=pixels, amplitude=amplitude, phase=phase)
         if amplitude.ndim != 4 or tuple(phase.shape) != tuple(amplitude.shape[:3]):
             raise InvalidInput(
                 f"amplitude is of shape {tuple(amplitude.shape)} and phase of {tuple(phase.shape)}; "
@@ -333,6 +334,16 @@ the c×channels amplitudes a (row-major), then the c phases φ |
             return cls(**arguments)
         except InvalidInput as error:
             raise FieldFileError(f"{path} does not hold a field: {error}") from error
+
+
+def _library(**arrays: Array | None) -> Any:
+    """The one array library of all these."""
+    given = {name: array for name, array in arrays.items() if array is not None}
+    try:
+        return array_namespace(*given.values())
+    except TypeError as error:
+        kinds = ", ".join(f"{name} as {type(array).__name__}" for name, array in given.items())
+        raise InvalidInput(f"A field got {kinds}; give all as NumPy arrays, or all as tensors.") from error
 
 
 def _host(array: Array) -> np.ndarray:
