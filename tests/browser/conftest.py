@@ -24,7 +24,7 @@ def missing(what: str) -> NoReturn:
     pytest.skip(what)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it runs, so does a loop of events in this thread
 def playwright() -> Iterator[Any]:
     try:
         from playwright.sync_api import sync_playwright
@@ -45,7 +45,7 @@ def chromium_path() -> str:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(playwright: Any, chromium_path: str) -> Iterator[Any]:
     """A Chromium that has WebGL2."""
     running = playwright.chromium.launch(executable_path=chromium_path, args=SOFTWARE_GL)
