@@ -31,17 +31,13 @@ def output_options(storage: str) -> Decorator:
 @contextmanager
 def new_file(path: Path, suffixes: tuple[str, ...], overwrite: bool) -> Iterator[Path]:
     """A name to write under that becomes `path` when all went well, and leaves nothing otherwise."""
+    from thera.imaging.files import check_place
     from thera.imaging.writing import reason_of
 
     if path.suffix not in suffixes:
         raise ModelError(f"The output {path.name!r} must end in {' or '.join(suffixes)}.")
+    check_place(path, overwrite)
     try:
-        if path.is_dir():
-            raise ModelError(f"The output {path} is a folder; a file name was expected.")
-        if path.exists() and not overwrite:
-            raise ModelError(f"The output {path} exists: pass --overwrite to replace it.")
-        if not path.parent.is_dir():
-            raise ModelError(f"The folder {path.parent} of the output does not exist: make it first.")
         with tempfile.TemporaryDirectory(prefix=".thera-", dir=path.parent) as folder:
             temporary = Path(folder) / path.name
             temporary.touch()

@@ -3,7 +3,7 @@
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,8 +108,9 @@ def _dataset(source: Path, output: Path, node: Any, wish: Wish, options: dict[st
     rows, cols = thera.xarray.spatial_dims(dataset)
     shape = dataset.sizes[rows], dataset.sizes[cols]
     size = wish.for_image(shape)
+    form = node.metadata.zarr_format
     # In format 2 every array has a fill value, 0 unless another was chosen: that marks nothing.
-    zero = [name for name, v in dataset.data_vars.items() if _unchosen(v.attrs, node.metadata.zarr_format)]
+    zero = [name for name, v in dataset.data_vars.items() if form == 2 and v.attrs.get("_FillValue") == 0]
     for name in zero:
         del dataset[name].attrs["_FillValue"]
     scaled = dataset.thera.upscale(size=size, **options)
@@ -128,14 +129,9 @@ def _dataset(source: Path, output: Path, node: Any, wish: Wish, options: dict[st
         with warnings.catch_warnings():
             # That other programs may not know it: they know the input's.
             warnings.filterwarnings("ignore", message="Consolidated metadata")
-            form = node.metadata.zarr_format
             scaled.to_zarr(path, mode="w-", zarr_format=form, consolidated=consolidated)
 
     return StoreScaling(source, output, shape, size, dtypes, count, write)
-
-
-def _unchosen(attributes: Mapping[str, Any], zarr_format: int) -> bool:
-    return zarr_format == 2 and bool(attributes.get("_FillValue") == 0)
 
 
 class _Chunks(Callback):

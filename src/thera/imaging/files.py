@@ -156,9 +156,14 @@ def holds(form: Format, picture: Picture) -> bool:
 
 
 def check_output(source: Path, output: Path, overwrite: bool, form: Format | None = None) -> None:
-    """Refuses an output that cannot be written, or that must not be."""
+    """Refuses an output that cannot be written, or that must not be, or as no image."""
     if form is None:
         format_of(output)
+    check_place(output, overwrite, source)
+
+
+def check_place(output: Path, overwrite: bool, source: Path | None = None) -> None:
+    """Refuses a file that cannot be written, or that must not be: what exists, unless told, and the input."""
     try:
         kind = output.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -172,7 +177,7 @@ def check_output(source: Path, output: Path, overwrite: bool, form: Format | Non
     if not os.access(output.parent, os.W_OK):
         raise ImageFileError(f"The folder {output.parent} may not be written to: check its permissions.")
     if kind:
-        if os.path.exists(source) and os.path.samefile(source, output):
+        if source is not None and os.path.exists(source) and os.path.samefile(source, output):
             raise ImageFileError(f"The output {output} is the input itself: choose another name.")
         if not stat.S_ISREG(kind):
             raise ImageFileError(f"The output {output} is a pipe or a device: choose another name.")

@@ -38,9 +38,7 @@ class Objective:
     """loss + tv · E|∇Φ(x, 0)| + seam · E|jump of Φ(x, 0) between cells|, in units of image / 0.5."""
 
     loss: str = "l1"  # or the root mean square: "rms" each patch's, "mse" the whole batch's
-    together: float = (
-        0.0  # of the loss: asked of the mean of a patch's four quarter turns, as ensembles render
-    )
+    together: float = 0.0  # of the loss: asked of the mean over four quarter turns, which is the ensemble
     tv: float = 1e-4
     seam: float = 0.0
 

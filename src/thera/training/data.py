@@ -79,15 +79,19 @@ def _entries(paths: list[str | Path]) -> Iterator[tuple[str, Callable[[], bytes]
                 yield str(file), file.read_bytes
         elif path.is_file() and tarfile.is_tarfile(path):
             try:
-                with tarfile.open(path) as archive:
-                    for member in archive:
-                        if member.isfile() and Path(member.name).suffix.lower() in SUFFIXES:
-                            content = archive.extractfile(member)
-                            yield f"{path}:{member.name}", partial(bytes, content.read() if content else b"")
+                yield from _members(path)
             except tarfile.TarError as e:
                 raise InvalidInput(f"{path} is damaged or cut short ({e}): fetch it again") from None
         else:
             raise InvalidInput(f"{path} is neither a folder nor a tar file of images")
+
+
+def _members(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
+    with tarfile.open(path) as archive:
+        for member in archive:
+            if member.isfile() and Path(member.name).suffix.lower() in SUFFIXES:
+                content = archive.extractfile(member)
+                yield f"{path}:{member.name}", partial(bytes, content.read() if content else b"")
 
 
 @dataclass

@@ -103,12 +103,13 @@ def distance(batch: Batch, value: Tensor, slope: Tensor, config: Objective) -> t
     """The loss to minimise, and the L1 distance in image units. value: Φ - I, slope: ∇Φ(x, 0)."""
     pixel = batch.source.permute(0, 2, 3, 1).unsqueeze(3)
     error = value - (batch.target - pixel) / STD
-    loss = norm(error, config.loss)
+    l1 = norm(error, "l1")
+    loss = l1 if config.loss == "l1" else norm(error, config.loss)
     if config.together:
         loss = torch.lerp(loss, norm(mean_of_turns(error), config.loss), config.together)
     if config.tv:
         loss = loss + config.tv * slope.abs().mean()
-    return loss, error.detach().abs().mean() * STD
+    return loss, l1.detach() * STD
 
 
 @cache

@@ -9,8 +9,7 @@ import re
 from pathlib import Path
 
 from thera.errors import ImageFileError, InvalidInput
-from thera.imaging.files import check_output
-from thera.imaging.formats import Format
+from thera.imaging.files import check_place
 from thera.imaging.reading import read
 from thera.imaging.writing import replacing
 from thera.models import Model
@@ -21,14 +20,13 @@ from thera.web.pixels import as_png, displayed, eight_bits
 
 #: A page of this many pixels has 180 MB; browsers do not take much more in one piece.
 MOST_CELLS = 1 << 19
-HTML = Format("html", (".html", ".htm"))
 
 
 def export_page(image: Path, page: Path, model: Model, *, overwrite: bool = False) -> None:
     """Writes `page`: the picture in `image`, to be zoomed live wherever the file is opened."""
-    if page.suffix.lower() not in HTML.suffixes:
-        raise ImageFileError(f"The output {page.name!r} is to be a page: end it in {HTML.suffix}.")
-    check_output(image, page, overwrite, HTML)
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise ImageFileError(f"The output {page.name!r} is to be a page: end it in .html.")
+    check_place(page, overwrite, image)
     if model.info.components > MOST_COMPONENTS:
         raise InvalidInput(
             f"{model.name} has {model.info.components} components and a page sums {MOST_COMPONENTS} live: "
