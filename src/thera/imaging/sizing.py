@@ -38,7 +38,8 @@ class Wish(NamedTuple):
         (name, value), *_ = given.items()
         if name == "scale":
             if not (_finite(value) and value > 0):
-                raise InvalidInput(f"A scale of {value} makes no image: give a number above 0.")
+                told = f"{value:g}" if isinstance(value, int | float) else repr(value)
+                raise InvalidInput(f"A scale of {told} makes no image: give a number above 0.")
         elif name in ("width", "height"):
             if not _whole(value):
                 raise InvalidInput(f"A {name} of {value} makes no image: give a whole number from 1 up.")
