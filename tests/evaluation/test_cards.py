@@ -41,6 +41,17 @@ def test_a_stage_under_a_teacher_names_it():
     assert "| 50% images and 50% what edsr-pro sees, MSE |" in text
 
 
+def test_what_is_asked_of_the_ensemble_and_the_mean_of_stages_are_said():
+    once = ABOUT["training"][0]
+    again = once | {"start": "stage 1", "objective": {"loss": "mse", "together": 0.8}}
+    text = card(ABOUT | {"training": [once, again, {"mean": [1, 2]}]}, [record(38.0)])
+    assert "| images, MSE, 80% of it of the mean of four turns |" in text
+    assert "| 3 | the mean of stages 1, 2 |" in text
+    assert "5.1 million patches" in text
+    assert "; 3 minutes" in text
+    assert len({row.count("|") for row in text.splitlines() if row.startswith("| ")} - {5}) == 1
+
+
 def test_a_model_without_results_has_no_card():
     with pytest.raises(InvalidInput, match="no result of edsr-air"):
         card(ABOUT, [record(38.0, method="edsr-plus+")])

@@ -26,13 +26,14 @@ LIMITS = """\
 def card(about: dict[str, Any], records: list[Record]) -> str:
     """One model's card as Markdown."""
     name, stages = about["name"], about.get("training", [])
-    patches = sum(stage["patches"] * stage["data"]["patch"] ** 2 for stage in stages) / 48**2
-    copies = "smaller and softer" if any(stage["data"].get("soft") for stage in stages) else "smaller"
+    runs = [stage for stage in stages if "mean" not in stage]
+    patches = sum(run["patches"] * run["data"]["patch"] ** 2 for run in runs) / 48**2
+    copies = "smaller and softer" if any(run["data"].get("soft") for run in runs) else "smaller"
     lines = [
         f"# {name}",
         f"{about['parameters'] / 1e6:.2f} M parameters, {about['components']} components. "
         f"{patches / 1e6:.1f} million patches (counted as 48×48) in all stages, those of its start included; "
-        f"{sum(stage.get('minutes', 0) for stage in stages):g} minutes of one H200.",
+        f"{sum(run.get('minutes', 0) for run in runs):g} minutes of one H200.",
         "## Training",
         *_stages(stages),
         f"Data: photographs of 0.1 to 1.1 megapixels, and {copies} copies of them. Not DIV2K.",
@@ -45,16 +46,20 @@ def card(about: dict[str, Any], records: list[Record]) -> str:
 
 
 def _stages(stages: list[dict[str, Any]]) -> list[str]:
+    """A row for each: a run, or the mean of what some of those before it ended with."""
     rows = [
-        "| start | images | inputs | scales | targets, loss | steps × batch | optimiser, rate | minutes |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| | start | images | inputs | scales | targets, loss | steps × batch | optimiser, rate | minutes |",
+        "| ---: | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for s in stages:
+    for number, s in enumerate(stages, 1):
+        if "mean" in s:
+            rows.append(f"| {number} | the mean of stages {', '.join(map(str, s['mean']))} |" + " |" * 7)
+            continue
         d, o = s["data"], s["optimiser"]
         low, high = d["scales"]
         steps = s["patches"] // d["batch"]
         rows.append(
-            f"| {s['start'] or 'random'} | {s['images']} with copies, {s['megapixels']:g} Mpx "
+            f"| {number} | {s['start'] or 'random'} | {s['images']} with copies, {s['megapixels']:g} Mpx "
             f"| {d['patch']}² | ×{low:g} to ×{high:g}, {d.get('spread', 'uniform')} "
             f"| {_targets(s)} "
             f"| {steps:,} × {d['batch']} | {o.get('method', 'adam').capitalize()}, {o['rate']:g} "
@@ -65,12 +70,14 @@ def _stages(stages: list[dict[str, Any]]) -> list[str]:
 
 def _targets(stage: dict[str, Any]) -> str:
     """What a stage learnt from, and by which distance."""
-    teacher, loss = stage.get("teacher", {}), stage.get("objective", {}).get("loss", "l1").upper()
+    teacher, objective = stage.get("teacher", {}), stage.get("objective", {})
+    loss, together = objective.get("loss", "l1").upper(), objective.get("together", 0.0)
     share = teacher.get("share", 1.0) if teacher.get("model") else 0.0
     parts = (1 - share, "images"), (share, f"what {teacher.get('model')} sees")
     return (
         " and ".join(what if part == 1 else f"{part:.0%} {what}" for part, what in parts if part)
         + f", {loss}"
+        + (f", {together:.0%} of it of the mean of four turns" if together else "")
     )
 
 
