@@ -28,6 +28,14 @@ def test_every_weight_is_the_mean_and_each_stage_is_told_once(tmp_path):
     assert about["training"] == [first, second, last, {"mean": [2, 3]}]
 
 
+def test_the_stages_of_a_mean_are_numbered_anew_among_others(tmp_path):
+    first, second, third, other = ({"start": "", "seed": seed} for seed in range(4))
+    saved(tmp_path / "mean.safetensors", 0, first, second, third, {"mean": [2, 3]})
+    saved(tmp_path / "other.safetensors", 1, first, other)
+    _, about = average([tmp_path / "other.safetensors", tmp_path / "mean.safetensors"])
+    assert about["training"] == [first, other, second, third, {"mean": [3, 4]}, {"mean": [2, 5]}]
+
+
 def test_the_command_writes_a_model_that_loads(tmp_path, capsys):
     for seed, name in enumerate("ab"):
         saved(tmp_path / f"{name}.safetensors", seed)
@@ -35,6 +43,10 @@ def test_the_command_writes_a_model_that_loads(tmp_path, capsys):
     main([str(tmp_path / "a.safetensors"), str(tmp_path / "b.safetensors"), "-o", str(out)])
     assert load_safetensors(out)[0].spec == AIR
     assert str(out) in capsys.readouterr().out
+    (tmp_path / "any").touch()
+    assert out.stat().st_mode == (tmp_path / "any").stat().st_mode  # safetensors' own are their owner's alone
+    with pytest.raises(SystemExit, match="must end in"):
+        main([str(out), str(out), "-o", str(tmp_path / "mean.onnx")])
     with pytest.raises(SystemExit, match="exists: pass --overwrite"):
         main([str(out), str(out), "-o", str(out)])
     with pytest.raises(SystemExit, match=r"error: .*none\.safetensors"):

@@ -16,15 +16,15 @@ from typing import Any
 
 import torch
 
+from thera.cli.convert import new_file
 from thera.errors import InvalidInput, TheraError
-from thera.imaging.files import check_place
 from thera.models.loading import load_network
 from thera.models.weights import save_safetensors
 from thera.networks import Thera
 
 
 def average(paths: Sequence[str | Path]) -> tuple[Thera, dict[str, Any]]:
-    """The mean network, and as its training the stages of all, then the numbers of those that it is of."""
+    """The mean network, and what is known of it."""
     if len(paths) < 2:
         raise InvalidInput(f"a mean is of two files or more, and {len(paths)} was given")
     loaded = [load_network(path) for path in paths]
@@ -35,11 +35,28 @@ def average(paths: Sequence[str | Path]) -> tuple[Thera, dict[str, Any]]:
             raise InvalidInput(f"only networks of one kind have a mean, and {kinds}")
     states = [network.state_dict() for network, _ in loaded]
     first.load_state_dict({name: torch.stack([s[name] for s in states]).mean(0) for name in states[0]})
+    return first, {"training": joined([about.get("training", []) for _, about in loaded])}
+
+
+def joined(lines: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The stages of several lines, each once, and last the mean of those that the lines end with.
+
+    >>> first, second, other = {"seed": 0}, {"seed": 1}, {"seed": 2}
+    >>> joined([[first, second], [first, other]])
+    [{'seed': 0}, {'seed': 1}, {'seed': 2}, {'mean': [2, 3]}]
+    """
     stages: list[dict[str, Any]] = []
-    for _, about in loaded:
-        stages += [stage for stage in about.get("training", []) if stage not in stages]
-    ends = [stages.index(about["training"][-1]) + 1 for _, about in loaded if about.get("training")]
-    return first, {"training": [*stages, {"mean": sorted(ends)}]}
+    ends: list[int] = []
+    for line in lines:
+        numbers: list[int] = []  # of its stages, among those of all
+        for stage in line:
+            if "mean" in stage:
+                stage = {"mean": sorted(numbers[n - 1] for n in stage["mean"])}
+            if stage not in stages:
+                stages.append(stage)
+            numbers.append(stages.index(stage) + 1)
+        ends += numbers[-1:]
+    return [*stages, {"mean": sorted(ends)}]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -49,9 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace a file that exists")
     options = parser.parse_args(arguments)
     try:
-        check_place(options.out, options.overwrite)
-        network, about = average(options.weights)
-        save_safetensors(network, options.out, "f16", about)
+        with new_file(options.out, (".safetensors",), options.overwrite) as path:
+            network, about = average(options.weights)
+            save_safetensors(network, path, "f16", about)
     except TheraError as error:
         sys.exit(f"error: {error}")
     print(f"the mean of {len(options.weights)} networks is {options.out}")
