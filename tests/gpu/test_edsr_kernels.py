@@ -108,9 +108,10 @@ def test_captured_step_gives_what_an_eager_one_gives():
     assert not wrong(network, found, [e.cpu() for e in expected], 1e-6)
 
 
-def test_without_gradients_and_in_float32_the_plain_form_runs():
+def test_without_gradients_in_float32_or_for_the_image_s_gradient_the_plain_form_runs():
     image = torch.zeros(1, 3, 4, 4, device="cuda")
     assert backbones.fused_operand(image) is None
     assert backbones.fused_operand(image.bfloat16()) == torch.bfloat16
+    assert backbones.fused_operand(image.bfloat16().requires_grad_()) is None
     with torch.no_grad():
         assert backbones.fused_operand(image.bfloat16()) is None

@@ -12,7 +12,7 @@ WIDTH = 64
 
 def fused_operand(image: Tensor) -> torch.dtype | None:
     """The type in which the kernels of `kernels_edsr` train; None where the plain form has to do."""
-    if not (image.is_cuda and torch.is_grad_enabled()):
+    if not (image.is_cuda and torch.is_grad_enabled()) or image.requires_grad:
         return None
     operand = operand_type(image)
     return operand if operand != torch.float32 and can_fuse() else None

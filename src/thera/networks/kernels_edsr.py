@@ -1,17 +1,19 @@
 """Triton kernels to train EDSR, f + tail(blocks(f)) with blocks x + conv₂(relu(conv₁ x)).
 
-Every convolution but the first is 3×3 on one width D, and what follows it happens before it is written:
+Every convolution is 3×3, each but the first on one width D, and what follows it happens before it is written:
 
 | kernel | a program owns | in | out |
 | --- | --- | --- | --- |
+| the first, forward | some pixels | their neighbours in the image | f |
+| the first's gradients | a share of the pixels | their neighbours, ∂f | a summand of ∂weight and ∂bias |
 | convolution, forward | a strip of columns of a few images | x, the residual | relu or sum |
 | convolution, backward | the same, with the taps reversed | ∂out; x or ∂x so far | ∂x, masked or summed |
 | weights' gradients | a share of the pixels of one convolution | x, ∂out | a summand of ∂weight, ∂bias |
 
 What bounds a convolution of so few channels is how often a pixel travels from the second-level cache. The
-first two go down their strip row after row and read each three times (shifted left, not at all, right: the
+next two go down their strip row after row and read each three times (shifted left, not at all, right: the
 copy engine fills in zeros outside the image). Each copy serves the three output rows that it touches: their
-sums are all under way, and the oldest leaves. The third runs once for all convolutions, after the backward
+sums are all under way, and the oldest leaves. The last runs once for all convolutions, after the backward
 pass: 33 with four programs each fill the 132 multiprocessors of an H200.
 
 `PASSES` says which of these run; cuDNN computes the products of the others. The plain form beside which all
@@ -30,6 +32,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from thera.networks.kernels_sums import summed
+
 MULTIPROCESSORS = 132  # an H200's: how many programs are started; any number is correct
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 SIZES = ["M", "H", "W"]  # no kernel is compiled for a particular one
@@ -47,9 +51,53 @@ class Cut(NamedTuple):
 
 
 # benchmarks/kernels_edsr.py times these and their alternatives.
-PASSES = {"forward": "triton", "backward": "triton", "weights": "triton"}  # or "cudnn"
+PASSES = {"first": "triton", "forward": "triton", "backward": "triton", "weights": "triton"}  # or "cudnn"
+FIRST = Cut(128, 4, 2)
 CONVOLUTION = Cut(128, 8, 3)
 WEIGHTS = Cut(64, 8, 4)
+NEAR = tl.constexpr(
+    32
+)  # numbers that the first convolution reads for a pixel: 9·3, a one for the bias, zeros
+
+
+@triton.jit
+def _neighbours(image, pixel, M, H, W):
+    """Of each pixel those NEAR numbers, tap after tap. image: N×3×H×W."""
+    k = tl.arange(0, NEAR)[None, :]
+    tap, channel = k // 3, k % 3
+    row = (pixel // W % H)[:, None] + tap // 3 - 1
+    column = (pixel % W)[:, None] + tap % 3 - 1
+    inside = (pixel < M)[:, None] & (k < 27) & (row >= 0) & (row < H) & (column >= 0) & (column < W)
+    plane = (pixel // (H * W)).to(tl.int64)[:, None] * 3 + channel
+    return tl.where(k == 27, 1.0, tl.load(image + (plane * H + row) * W + column, inside, 0.0))
+
+
+@triton.jit(do_not_specialize=SIZES)
+def _first(image, weight, bias, out, M, H, W, D: tl.constexpr, BM: tl.constexpr):
+    """weight: D×27, bias: D, float32 both; out: M×D."""
+    pixel = tl.program_id(0) * BM + tl.arange(0, BM)
+    k, d = tl.arange(0, NEAR)[:, None], tl.arange(0, D)[None, :]
+    w = tl.load(weight + d * 27 + k, k < 27, 0.0) + tl.where(k == 27, tl.load(bias + d), 0.0)
+    x = _neighbours(image, pixel, M, H, W).to(out.dtype.element_ty)
+    y = tl.dot(x, w.to(x.dtype), input_precision="ieee")
+    tl.store(out + pixel.to(tl.int64)[:, None] * D + d, y.to(x.dtype), (pixel < M)[:, None])
+
+
+@triton.jit(do_not_specialize=SIZES)
+def _first_gradients(
+    image, g, skipped, sums, M, H, W,
+    D: tl.constexpr, BM: tl.constexpr, STEPS: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """∂f is `g`, which came through the blocks, and what `skipped` them."""
+    d, total = tl.arange(0, D), tl.zeros((D, NEAR), tl.float32)
+    for step in tl.range(STEPS, num_stages=STAGES):
+        pixel = (tl.program_id(0) * STEPS + step) * BM + tl.arange(0, BM)
+        at, real = pixel.to(tl.int64)[:, None] * D + d[None, :], (pixel < M)[:, None]
+        both = tl.load(g + at, real, 0.0).to(tl.float32) + tl.load(skipped + at, real, 0.0).to(tl.float32)
+        x = _neighbours(image, pixel, M, H, W).to(g.dtype.element_ty)
+        total = tl.dot(tl.trans(both.to(x.dtype)), x, total, input_precision="ieee")
+    to = sums + tl.program_id(0) * (D * NEAR) + d[:, None] * NEAR + tl.arange(0, NEAR)[None, :]
+    tl.store(to, total)
 
 
 @triton.jit
@@ -182,6 +230,39 @@ def _finish(
     tl.store(out + at, _end(v, o, END).to(out.dtype.element_ty), real)
 
 
+def first(image: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> None:
+    """The first convolution. image: N×3×H×W, weight: D×3×3×3, bias: D, all float32; out: N×H×W×D."""
+    N, H, W, D = out.shape
+    if PASSES["first"] == "cudnn":
+        y = torch.conv2d(image.to(out.dtype), weight.to(out.dtype), padding=1)
+        torch.add(y.permute(0, 2, 3, 1), bias.to(out.dtype), out=out)
+        return
+    BM, warps, _ = FIRST
+    taps = weight.permute(0, 2, 3, 1).contiguous()
+    _first[(triton.cdiv(N * H * W, BM),)](
+        image.contiguous(), taps, bias, out, N * H * W, H, W, D=D, BM=BM, num_warps=warps
+    )
+
+
+def first_gradients(image: Tensor, weight: Tensor, g: Tensor, skipped: Tensor) -> tuple[Tensor, Tensor]:
+    """Of the first convolution's weight and bias, in float32; ∂f = g + skipped, N×H×W×D both."""
+    N, H, W, D = g.shape
+    if PASSES["first"] == "cudnn":
+        both = g + skipped
+        operands = _as_image(both), image.to(g.dtype), weight.to(g.dtype)
+        gweight = _cudnn_backward(*operands, [False, True, False])[1].float()
+        return gweight, both.sum((0, 1, 2), dtype=torch.float32)
+    BM = FIRST.pixels
+    programs = 2 * MULTIPROCESSORS
+    sums = g.new_empty(programs, D, NEAR.value, dtype=torch.float32)
+    _first_gradients[(programs,)](
+        image.contiguous(), g, skipped, sums, N * H * W, H, W,
+        D=D, BM=BM, STEPS=triton.cdiv(triton.cdiv(N * H * W, BM), programs), **FIRST.launch(),
+    )  # fmt: skip
+    total = summed(sums)
+    return total[:, :27].unflatten(1, (3, 3, 3)).permute(0, 3, 1, 2), total[:, 27]
+
+
 def _strips(N: int, W: int) -> tuple[int, int]:
     """Images and columns of a strip: as few pixels outside the images as can be."""
     pixels = CONVOLUTION.pixels
@@ -272,26 +353,28 @@ def weights_gradients(x: Tensor, gout: Tensor, weight: Tensor) -> tuple[Tensor, 
 
 
 class Body(torch.autograd.Function):
-    """y, head_bias, weights, biases → f + tail(blocks(f)), where f = y + head_bias. y: N×D×H×W."""
+    """image, weights, biases → f + tail(blocks(f)), where f is the first convolution. image: N×3×H×W."""
 
     @staticmethod
-    def forward(ctx: Any, y: Tensor, head_bias: Tensor, *parameters: Tensor) -> Tensor:
-        L = len(parameters) // 2
-        N, D, H, W = y.shape
-        weight = torch.stack([w.permute(0, 2, 3, 1) for w in parameters[:L]]).to(y.dtype).flatten(2, 3)
-        bias = torch.stack(parameters[L:]).float()
-        x = y.new_empty(L, N, H, W, D)  # what each convolution reads
-        torch.add(y.permute(0, 2, 3, 1), head_bias.to(y.dtype), out=x[0])
+    def forward(ctx: Any, image: Tensor, operand: torch.dtype, *parameters: Tensor) -> Tensor:
+        L = len(parameters) // 2 - 1
+        head, *weights = parameters[: L + 1]
+        head_bias, *biases = parameters[L + 1 :]
+        N, _, H, W = image.shape
+        weight = torch.stack([w.permute(0, 2, 3, 1) for w in weights]).to(operand).flatten(2, 3)
+        bias = torch.stack(biases).float()
+        x = image.new_empty(L, N, H, W, weight.shape[-1], dtype=operand)  # what each convolution reads
+        first(image, head, head_bias, x[0])
         for i in range(0, L - 1, 2):
             convolve(x[i], weight[i], bias[i], "relu", out=x[i + 1])
             convolve(x[i + 1], weight[i + 1], bias[i + 1], "add", x[i], out=x[i + 2])
         out = convolve(x[-1], weight[-1], bias[-1], "add", x[0])
-        ctx.save_for_backward(x, weight)
+        ctx.save_for_backward(image, head, x, weight)
         return _as_image(out)
 
     @staticmethod
     def backward(ctx: Any, gout: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
+        image, head, x, weight = ctx.saved_tensors
         gf, g = torch.empty_like(x[0]), torch.empty_like(x)  # the gradients at f and at every output
         gx = [gf, *g[:-1]]  # and at every input
         g[-1] = gout.permute(0, 2, 3, 1)
@@ -299,20 +382,17 @@ class Body(torch.autograd.Function):
         for i in range(len(x) - 3, -1, -2):
             convolve(g[i + 1], weight[i + 1], None, "mask", x[i + 1], out=gx[i + 1])
             convolve(g[i], weight[i], None, "add", g[i + 1], out=gx[i])
-        gf += g[-1]
+        ghead, ghead_bias = first_gradients(image, head, gf, g[-1])
         gweight, gbias = weights_gradients(x, g, weight)
-        gweights = [_as_parameter(w) for w in gweight]
-        return _as_image(gf), gf.sum((0, 1, 2), dtype=torch.float32), *gweights, *gbias
+        return None, None, ghead, *(_as_parameter(w) for w in gweight), ghead_bias, *gbias
 
 
 def edsr(image: Tensor, convolutions: list[torch.nn.Conv2d], operand: torch.dtype) -> Tensor:
     """The network as one operation, for training. image: N×3×H×W; the result: N×D×H×W.
 
-    convolutions: the head, two for each block, the tail; operand: the type in which products are computed and
-    features kept.
+    convolutions: the first, two for each block, the tail; operand: the type in which products are computed
+    and features kept. The image gets no gradient.
     """
-    head, *others = convolutions
-    weights, biases = [c.weight for c in others], [c.bias for c in others]
+    parameters = [c.weight for c in convolutions] + [c.bias for c in convolutions]
     with torch.autocast(image.device.type, enabled=False), torch.cuda.device_of(image):
-        y = torch.conv2d(image.to(operand), head.weight.to(operand), padding=1)
-        return Body.apply(y, head.bias, *weights, *biases)
+        return Body.apply(image.float(), operand, *parameters)
