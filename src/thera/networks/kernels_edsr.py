@@ -55,14 +55,12 @@ PASSES = {"first": "triton", "forward": "triton", "backward": "triton", "weights
 FIRST = Cut(128, 4, 2)
 CONVOLUTION = Cut(128, 8, 3)
 WEIGHTS = Cut(64, 8, 4)
-NEAR = tl.constexpr(
-    32
-)  # numbers that the first convolution reads for a pixel: 9·3, a one for the bias, zeros
+NEAR = tl.constexpr(32)  # what the first reads for a pixel: nine neighbours' colours, 1 for the bias, zeros
 
 
 @triton.jit
 def _neighbours(image, pixel, M, H, W):
-    """Of each pixel those NEAR numbers, tap after tap. image: N×3×H×W."""
+    """BM×NEAR, tap after tap. image: N×3×H×W."""
     k = tl.arange(0, NEAR)[None, :]
     tap, channel = k // 3, k % 3
     row = (pixel // W % H)[:, None] + tap // 3 - 1
@@ -352,7 +350,7 @@ def weights_gradients(x: Tensor, gout: Tensor, weight: Tensor) -> tuple[Tensor, 
     return gweight.sum(1), gbias.sum(1)
 
 
-class Body(torch.autograd.Function):
+class Backbone(torch.autograd.Function):
     """image, weights, biases → f + tail(blocks(f)), where f is the first convolution. image: N×3×H×W."""
 
     @staticmethod
@@ -395,4 +393,4 @@ def edsr(image: Tensor, convolutions: list[torch.nn.Conv2d], operand: torch.dtyp
     """
     parameters = [c.weight for c in convolutions] + [c.bias for c in convolutions]
     with torch.autocast(image.device.type, enabled=False), torch.cuda.device_of(image):
-        return Body.apply(image.float(), operand, *parameters)
+        return Backbone.apply(image.float(), operand, *parameters)
