@@ -41,7 +41,7 @@ def errors(blocks: int, shape: tuple[int, int, int], dtype: torch.dtype, passes:
     if dtype != torch.float32:
         few_bits(network)
     plain = copy.deepcopy(network).double()
-    image = torch.randn(shape[0], 3, *shape[1:]).sign()
+    image = torch.randn(shape[0], *shape[1:], 3).sign().permute(0, 3, 1, 2)  # as a teacher's lessons lie
     backbones.fused_operand = lambda _: dtype
     out = network(image)
     backbones.fused_operand = lambda _: None

@@ -229,16 +229,18 @@ def _finish(
 
 
 def first(image: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> None:
-    """The first convolution. image: N×3×H×W, weight: D×3×3×3, bias: D, all float32; out: N×H×W×D."""
+    """The first convolution. image: N×3×H×W, contiguous; weight: D×3×3×3; bias: D; out: N×H×W×D.
+
+    All but `out` are float32.
+    """
     N, H, W, D = out.shape
     if PASSES["first"] == "cudnn":
         y = torch.conv2d(image.to(out.dtype), weight.to(out.dtype), padding=1)
         torch.add(y.permute(0, 2, 3, 1), bias.to(out.dtype), out=out)
         return
-    BM, warps, _ = FIRST
-    taps = weight.permute(0, 2, 3, 1).contiguous()
+    BM, taps = FIRST.pixels, weight.permute(0, 2, 3, 1).contiguous()
     _first[(triton.cdiv(N * H * W, BM),)](
-        image.contiguous(), taps, bias, out, N * H * W, H, W, D=D, BM=BM, num_warps=warps
+        image, taps, bias, out, N * H * W, H, W, D=D, BM=BM, num_warps=FIRST.warps
     )
 
 
@@ -250,15 +252,14 @@ def first_gradients(image: Tensor, weight: Tensor, g: Tensor, skipped: Tensor) -
         operands = _as_image(both), image.to(g.dtype), weight.to(g.dtype)
         gweight = _cudnn_backward(*operands, [False, True, False])[1].float()
         return gweight, both.sum((0, 1, 2), dtype=torch.float32)
-    BM = FIRST.pixels
-    programs = 2 * MULTIPROCESSORS
+    BM, programs = FIRST.pixels, 2 * MULTIPROCESSORS
     sums = g.new_empty(programs, D, NEAR.value, dtype=torch.float32)
     _first_gradients[(programs,)](
-        image.contiguous(), g, skipped, sums, N * H * W, H, W,
+        image, g, skipped, sums, N * H * W, H, W,
         D=D, BM=BM, STEPS=triton.cdiv(triton.cdiv(N * H * W, BM), programs), **FIRST.launch(),
     )  # fmt: skip
     total = summed(sums)
-    return total[:, :27].unflatten(1, (3, 3, 3)).permute(0, 3, 1, 2), total[:, 27]
+    return _as_parameter(total[:, :27].unflatten(1, (9, 3))), total[:, 27]
 
 
 def _strips(N: int, W: int) -> tuple[int, int]:
@@ -310,7 +311,7 @@ def _as_image(x: Tensor) -> Tensor:
 
 
 def _as_parameter(weight: Tensor) -> Tensor:
-    """D×9×D → D×D×3×3, the same memory."""
+    """D×9×C → D×C×3×3, the same memory."""
     return weight.unflatten(1, (3, 3)).permute(0, 3, 1, 2)
 
 
@@ -393,4 +394,4 @@ def edsr(image: Tensor, convolutions: list[torch.nn.Conv2d], operand: torch.dtyp
     """
     parameters = [c.weight for c in convolutions] + [c.bias for c in convolutions]
     with torch.autocast(image.device.type, enabled=False), torch.cuda.device_of(image):
-        return Backbone.apply(image.float(), operand, *parameters)
+        return Backbone.apply(image.float().contiguous(), operand, *parameters)
