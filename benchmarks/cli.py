@@ -24,7 +24,7 @@ import numpy as np
 from PIL import Image
 
 import thera
-from thera.imaging.sizing import human_bytes
+from thera.memory import human_bytes
 
 
 def median_seconds(work: Callable[[], object], repetitions: int) -> float:

@@ -32,8 +32,8 @@ import thera
 from cli import peak_memory, photograph
 from thera.dask import tasks, upscale
 from thera.field.threads import one_core
-from thera.imaging.picture import Range
-from thera.imaging.sizing import human_bytes
+from thera.values.ranges import Range
+from thera.memory import human_bytes
 
 SCALE = 2.0
 PARTS_OF_SIDE = 4  # chunks along each side of a worker's raster: with few, one too many for a worker shows

@@ -30,7 +30,7 @@ import numpy as np
 import psutil
 
 from cli import photograph
-from thera.imaging.sizing import human_bytes
+from thera.memory import human_bytes
 
 CLIENTS = (1, 8, 64)
 #: One block of a field, and three tiles across at eight times its size.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from thera.errors import InvalidInput
-from thera.models.optional import require
+from thera.optional import require
 
 require("xarray", "dask", "thera.xarray")
 

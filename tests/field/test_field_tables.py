@@ -10,7 +10,8 @@ from field_reference import random_field
 
 import thera.field as tf
 from thera.field import HeatField, render
-from thera.field.head import TABLE_BYTES, Recent
+from thera.field.head import TABLE_BYTES
+from thera.lru import LRU
 
 REQUESTS = [
     {"scale": 4},
@@ -111,15 +112,15 @@ class Lump:
 
 
 def test_what_was_not_asked_for_longest_is_dropped_and_what_is_too_large_never_kept():
-    recent = Recent(10)
-    made = [recent.get(key, lambda: Lump(4)) for key in "ab"]
-    assert recent.get("a", lambda: Lump(4)) is made[0]
-    recent.get("c", lambda: Lump(4))  # "b" was asked for before "a"
-    assert recent.get("a", lambda: Lump(4)) is made[0]
-    assert recent.get("b", lambda: Lump(4)) is not made[1]
-    recent.get("large", lambda: Lump(11))
+    recent = LRU(10)
+    made = [recent.get_or_make(key, lambda: Lump(4)) for key in "ab"]
+    assert recent.get_or_make("a", lambda: Lump(4)) is made[0]
+    recent.get_or_make("c", lambda: Lump(4))  # "b" was asked for before "a"
+    assert recent.get_or_make("a", lambda: Lump(4)) is made[0]
+    assert recent.get_or_make("b", lambda: Lump(4)) is not made[1]
+    recent.get_or_make("large", lambda: Lump(11))
     assert (len(recent), recent.nbytes) == (2, 8)
-    assert recent.get(None, lambda: Lump(1)) is not recent.get(None, lambda: Lump(1))
+    assert recent.get_or_make(None, lambda: Lump(1)) is not recent.get_or_make(None, lambda: Lump(1))
 
 
 def test_fields_of_one_head_may_be_read_by_several_threads_at_once():

@@ -15,13 +15,13 @@ from thera.geo import upscaling
 from thera.geo.raster import describe, is_raster
 from thera.geo.reading import reading
 from thera.geo.upscaling import prepare_raster
-from thera.geo.values import Stretch
-from thera.imaging.sizing import Wish
+from thera.imaging.sizing import TargetSize
+from thera.values.ranges import Stretch
 
 
 def scaled(source, model, scale=1.5, output=None, **options):
     output = output or source.with_name("out.tif")
-    job = prepare_raster(source, output, model, Wish(scale=scale), overwrite=True, **options)
+    job = prepare_raster(source, output, model, TargetSize(scale=scale), overwrite=True, **options)
     job.run()
     with rasterio.open(output) as dataset:
         return dataset.read()
@@ -245,7 +245,7 @@ def test_percentiles_of_the_whole_raster_are_stated(make, model, photo):
     bands[1] //= 2
     source = make(bands, nodata=0)
     job = prepare_raster(
-        source, source.with_name("o.tif"), model, Wish(scale=2), stretch=Stretch.parse("2%:98%")
+        source, source.with_name("o.tif"), model, TargetSize(scale=2), stretch=Stretch.parse("2%:98%")
     )
     for span, band in zip(job.spans, bands, strict=True):
         inner = band[band != 0]
@@ -306,9 +306,9 @@ import sys
 from pathlib import Path
 import thera
 from thera.geo.upscaling import prepare_raster
-from thera.imaging.sizing import Wish
+from thera.imaging.sizing import TargetSize
 source, output, model = Path(sys.argv[1]), Path(sys.argv[2]), thera.load("edsr-air")
-prepare_raster(source, output, model, Wish(scale=1.5), memory=700 << 20).run()
+prepare_raster(source, output, model, TargetSize(scale=1.5), memory=700 << 20).run()
 # The peak of this program alone: getrusage counts from what the process was that started it.
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))
 print(int(status["VmHWM"].split()[0]) >> 10)
@@ -370,7 +370,7 @@ def test_other_endings_and_outputs_that_exist_are_refused(make, model, photo, tm
     with pytest.raises(ImageFileError, match=r"\.tif"):
         scaled(source, model, output=tmp_path / "a.png")
     with pytest.raises(ImageFileError, match="--overwrite"):
-        prepare_raster(source, make(bands_of(photo, "u1"), "b.tif"), model, Wish(scale=2))
+        prepare_raster(source, make(bands_of(photo, "u1"), "b.tif"), model, TargetSize(scale=2))
     with pytest.raises(ImageFileError, match="the input itself"):
         scaled(source, model, output=source)
     with pytest.raises(InvalidInput, match="--memory"):
@@ -388,7 +388,7 @@ def test_a_damaged_raster_leaves_no_output(make, model, photo, tmp_path):
 
 def test_an_interrupted_run_leaves_nothing(make, model, photo, tmp_path):
     source = make(bands_of(photo, "u1", 2, 0, 255))
-    job = prepare_raster(source, tmp_path / "out.tif", model, Wish(scale=2))
+    job = prepare_raster(source, tmp_path / "out.tif", model, TargetSize(scale=2))
 
     def interrupt(pixels):
         raise KeyboardInterrupt
@@ -401,7 +401,7 @@ def test_an_interrupted_run_leaves_nothing(make, model, photo, tmp_path):
 def test_an_older_output_stays_until_the_new_one_is_whole(make, model, photo, tmp_path):
     source, old = make(bands_of(photo, "u1", 2, 0, 255)), make(bands_of(photo, "u1"), "old.tif")
     before = old.read_bytes()
-    job = prepare_raster(source, old, model, Wish(scale=2), overwrite=True)
+    job = prepare_raster(source, old, model, TargetSize(scale=2), overwrite=True)
     with pytest.raises(ZeroDivisionError):
         job.run(lambda pixels: 1 / 0)
     assert old.read_bytes() == before
@@ -413,9 +413,9 @@ from pathlib import Path
 import thera
 from thera.errors import ImageFileError
 from thera.geo.upscaling import prepare_raster
-from thera.imaging.sizing import Wish
+from thera.imaging.sizing import TargetSize
 source, output, model = Path(sys.argv[1]), Path(sys.argv[2]), thera.load("edsr-air")
-job = prepare_raster(source, output, model, Wish(scale=4), cog=sys.argv[3] == "cog")
+job = prepare_raster(source, output, model, TargetSize(scale=4), cog=sys.argv[3] == "cog")
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[4]), int(sys.argv[4])))
 try:
     job.run()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from thera.errors import InvalidInput
-from thera.geo.values import Percentiles, Stretch, marked, type_range
+from thera.values.ranges import Percentiles, Stretch, marked, type_range
 
 TYPES = ["u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8"]
 

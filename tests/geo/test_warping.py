@@ -17,10 +17,10 @@ from thera.geo.crs import Reprojection, reprojected
 from thera.geo.lens import Lens
 from thera.geo.mappings import Projective, centres
 from thera.geo.raster import describe
-from thera.geo.values import Stretch
 from thera.geo.warped_pictures import prepare_warped_picture
 from thera.geo.warped_rasters import prepare_warped_raster
 from thera.geo.warping import Warp
+from thera.values.ranges import Stretch
 
 UNIT = Stretch("given", 0, 1)
 

@@ -6,7 +6,8 @@ import time
 import numpy as np
 import pytest
 
-from thera.iiif.cache import Disk, Memory
+from thera.iiif.cache import Disk
+from thera.lru import LRU
 
 
 def block(value: float) -> np.ndarray:
@@ -14,7 +15,7 @@ def block(value: float) -> np.ndarray:
 
 
 def test_memory_forgets_what_was_used_longest_ago():
-    memory = Memory(300)
+    memory = LRU(300)
     for key in "abc":
         memory.put(key, key, 100)
     memory.get("a")

@@ -14,14 +14,16 @@ import tifffile
 from PIL import ExifTags, Image, ImageOps, PngImagePlugin
 
 from thera.errors import ImageFileError, InvalidInput, MissingDependency
+from thera.files import replacing
 from thera.imaging import tiff
 from thera.imaging.files import suited
 from thera.imaging.formats import FORMATS, format_named, format_of
 from thera.imaging.metadata import Metadata, TiffTag
-from thera.imaging.picture import Picture, Range
+from thera.imaging.picture import Picture
 from thera.imaging.png import paeth
 from thera.imaging.reading import from_pillow, read
-from thera.imaging.writing import encode, replacing, write
+from thera.imaging.writing import encode, write
+from thera.values.ranges import Range
 
 LAYOUTS = [("grey", False), ("grey", True), ("rgb", False), ("rgb", True)]
 

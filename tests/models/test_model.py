@@ -158,8 +158,8 @@ def test_beyond_eight_times_a_model_is_rendered_without_seams(ours, image):
 
 def test_published_models_read_both_axes_through_one_t_that_of_the_rows():
     model = Model(TorchEngine(network("edsr-air"), "cpu"), describe(network("edsr-air")))
-    assert model.psf((20, 30), (40, 90)) == Gaussian(t=0.25)
-    assert model.psf((20, 30), (40, 90), quarters=1) == Gaussian(t=1 / 9)
+    assert model.psf((0.5, 1 / 3)) == Gaussian(t=0.25)
+    assert model.psf((0.5, 1 / 3), quarters=1) == Gaussian(t=1 / 9)
 
 
 def test_info_says_what_runs_where(ours, onnx):

@@ -117,7 +117,7 @@ class StandIn(Graph):
     def __call__(self, image):
         with pytest.MonkeyPatch.context() as patch:  # a graph cannot be given numbers by the host
             patch.setattr("thera.models.model.plan", lambda *_: pytest.fail("planned in a graph"))
-            patch.setattr("thera.field.product.send", lambda *_: pytest.fail("sent in a graph"))
+            patch.setattr("thera.field.tables.send", lambda *_: pytest.fail("sent in a graph"))
             return self.function(image.clone()) + 100
 
 

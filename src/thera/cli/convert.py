@@ -31,8 +31,7 @@ def output_options(storage: str) -> Decorator:
 @contextmanager
 def new_file(path: Path, suffixes: tuple[str, ...], overwrite: bool) -> Iterator[Path]:
     """A name to write under that becomes `path` when all went well, and leaves nothing otherwise."""
-    from thera.imaging.files import check_place
-    from thera.imaging.writing import reason_of
+    from thera.files import check_place, reason_of
 
     if path.suffix not in suffixes:
         raise ModelError(f"The output {path.name!r} must end in {' or '.join(suffixes)}.")

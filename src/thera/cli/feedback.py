@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import click
 
-from thera.imaging.sizing import human_bytes
-from thera.imaging.tiling import Plan
+from thera.memory import human_bytes
 from thera.models import Model
+from thera.tiled import Plan
 
 #: Pixels encoded for each pixel of the input from which on it is worth telling.
 MUCH_OVERLAP = 1.6

@@ -102,7 +102,7 @@ def _image(path: Path) -> dict[str, Any]:
 
 def _raster(path: Path) -> dict[str, Any]:
     from thera.geo.raster import describe
-    from thera.imaging.picture import depth_name
+    from thera.values.ranges import depth_name
 
     raster = describe(path)
     system = raster.crs or raster.gcps[1]

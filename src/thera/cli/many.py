@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from thera.cli.feedback import Feedback
 from thera.errors import ClusterError, ImageFileError, InvalidInput, TheraError
-from thera.imaging.sizing import Wish, default_memory
-from thera.imaging.writing import partial_stem
-from thera.models.optional import require
+from thera.files import partial_stem
+from thera.imaging.sizing import TargetSize
+from thera.memory import default_memory
+from thera.optional import require
 
 if TYPE_CHECKING:
     from thera.cli.upscale import Run
@@ -193,7 +194,7 @@ def _scale_store(run: "Run", source: Path, output: Path | None, cluster: Cluster
         job = prepare_store(
             source,
             output,
-            Wish(run.scale, run.size, run.width, run.height, run.fit),
+            TargetSize(run.scale, run.size, run.width, run.height, run.fit),
             overwrite=run.overwrite,
             model=run.model,
             ensemble=run.ensemble,

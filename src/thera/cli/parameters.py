@@ -34,7 +34,7 @@ class Bytes(click.ParamType):
     name = "SIZE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from thera.imaging.sizing import parse_bytes
+        from thera.memory import parse_bytes
 
         if isinstance(value, int):
             return value

@@ -65,7 +65,7 @@ def command(folder: Path, host: str, port: int, quiet: bool, **given: Any) -> No
 
     Images are encoded where they are first looked at closely, and the fields are kept in memory and on disk.
     """
-    from thera.models.optional import require
+    from thera.optional import require
 
     uvicorn = require("uvicorn", "web", "thera serve")
     require("fastapi", "web", "thera serve")

@@ -7,7 +7,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from thera.cli.feedback import Feedback
     from thera.geo.upscaling import RasterScaling
     from thera.imaging.files import FileScaling
-    from thera.imaging.picture import Picture
     from thera.models import Model
 
 FILTERS = ("gaussian", "box", "butterworth", "ideal", "none")
@@ -195,18 +194,18 @@ class Run:
     def __post_init__(self) -> None:
         from thera.imaging.filters import filter_of
         from thera.imaging.formats import FORMATS, format_named
-        from thera.imaging.sizing import Wish
+        from thera.imaging.sizing import TargetSize
 
         self._format = None if self.form is None else format_named(self.form)
         if (self.cog or self.stretch is not None) and self._format not in (None, FORMATS["tiff"]):
             option = "--cog" if self.cog else "--range"
             raise InvalidInput(f"{option} writes a TIFF and --format is {self.form}: leave one of them out.")
         self._filter = filter_of(self.shape, self.sharpness)
-        self._wish = Wish(self.scale, self.size, self.width, self.height, self.fit)
+        self._wish = TargetSize(self.scale, self.size, self.width, self.height, self.fit)
         self._wish.check()
         self._stretch = None
         if self.stretch is not None:
-            from thera.geo.values import Stretch
+            from thera.values.ranges import Stretch
 
             self._stretch = Stretch.parse(self.stretch)
         # ONNX Runtime prepares the model on another core while this one imports the rest and reads the image.
@@ -327,24 +326,22 @@ class Run:
         }
 
     def _picture(self, source: Path, folder: Path, stem: str, output: Path | None) -> "FileScaling":
-        from thera.imaging.files import prepare_file
+        from thera.imaging.files import FileOptions, check_output, default_suffix, prepare_file
         from thera.imaging.reading import MAX_PIXELS
+        from thera.tiled import Options
 
-        return prepare_file(
-            source,
-            output or (lambda picture: output_path(source, folder, stem, self._suffix(source, picture))),
-            self.loaded(),
-            self._wish,
-            form=self._format,
-            quality=self.quality,
-            ensemble=self.ensemble,
-            psf=self._filter,
-            memory=self.memory,
-            overwrite=self.overwrite,
-            strip=self.strip,
-            alpha="data" if self.alpha == "data" else "cover",
-            max_pixels=self.max_pixels or MAX_PIXELS,
+        alpha: Literal["cover", "data"] = "data" if self.alpha == "data" else "cover"
+        file = FileOptions(
+            self._format, self.quality, self.overwrite, self.strip, alpha, self.max_pixels or MAX_PIXELS
         )
+        if output is not None:  # refused before anything is read
+            check_output(source, output, file)
+        picture = file.read(source)
+        if output is None:
+            output = output_path(source, folder, stem, default_suffix(source, picture, self._format))
+            check_output(source, output, file)
+        options = Options(self._filter, self.ensemble, self.memory)
+        return prepare_file(picture, output, self.loaded(), self._wish, options, file)
 
     def _raster(self, source: Path, folder: Path, stem: str, output: Path | None) -> "RasterScaling":
         from thera.geo.upscaling import prepare_raster
@@ -375,18 +372,6 @@ class Run:
         return (
             self.cog or self._stretch is not None or (form in (None, FORMATS["tiff"]) and is_raster(source))
         )
-
-    def _suffix(self, source: Path, picture: "Picture") -> str:
-        """The input's own ending if its format holds the picture as it is, else PNG's or TIFF's."""
-        from thera.imaging.files import holds
-        from thera.imaging.formats import FORMATS
-
-        if self._format is not None:
-            return self._format.suffix
-        for form in FORMATS.values():
-            if source.suffix.lower() in form.suffixes and holds(form, picture):
-                return source.suffix
-        return ".png" if holds(FORMATS["png"], picture) else ".tif"
 
 
 def output_path(source: Path, folder: Path, stem: str, suffix: str) -> Path:

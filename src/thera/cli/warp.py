@@ -106,7 +106,7 @@ def command(source: Path, output: Path, as_json: bool, quiet: bool, **given: Any
     the top left corner, whose own pixel has its centre at 0.5, 0.5: half a pixel more than in OpenCV.
     """
     from thera.cli.feedback import Feedback
-    from thera.imaging.sizing import human_bytes
+    from thera.memory import human_bytes
 
     began = time.monotonic()
     feedback = Feedback(quiet)
@@ -156,9 +156,9 @@ def prepare(
     from thera.field import Box as BoxFilter
     from thera.field import Lanczos, Seamless
     from thera.geo.raster import describe, is_raster
-    from thera.geo.values import Stretch
     from thera.imaging.formats import FORMATS, format_of
     from thera.models import load
+    from thera.values.ranges import Stretch
 
     common = {name: given.pop(name) for name in ("ensemble", "memory", "overwrite", "strip")}
     common["psf"] = {"lanczos": Lanczos, "gaussian": Seamless, "box": BoxFilter}[shape]()

@@ -3,7 +3,7 @@
 Dask schedules, moves and stores; Thera says what each task needs and what it makes of it.
 """
 
-from thera.models.optional import require
+from thera.optional import require
 
 require("dask.array", "dask", "thera.dask")
 

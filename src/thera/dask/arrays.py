@@ -17,10 +17,10 @@ from thera.errors import InvalidInput
 from thera.field import Filter
 from thera.field.psf import as_filter
 from thera.imaging import DEFAULT_MODEL
-from thera.imaging.picture import Range
-from thera.imaging.sizing import Wish
+from thera.imaging.sizing import TargetSize
 from thera.imaging.tiling import reach_of
 from thera.models import Model
+from thera.values.ranges import Range
 
 #: (low, high), or one such pair for each channel.
 ValueRange = Sequence[float] | Sequence[Sequence[float]]
@@ -74,7 +74,7 @@ def upscale(
             " or its file."
         )
     count, groups = image.shape[2], _groups(image.shape[2])
-    size = Wish(scale=scale, size=size).for_image(image.shape[:2])
+    size = TargetSize(scale=scale, size=size).for_image(image.shape[:2])
     name = ModelName.of(model, engine, device, precision)
     check_current()
     picked = None if psf is None else as_filter(psf)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from thera._version import __version__
 from thera.errors import ClusterError
-from thera.models.optional import require
+from thera.optional import require
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -17,8 +17,8 @@ from dask.callbacks import Callback
 import thera.xarray
 from thera.dask.arrays import upscale
 from thera.errors import ImageFileError, InvalidInput, TheraError
-from thera.imaging.sizing import Wish
-from thera.imaging.writing import partial_path, reason_of
+from thera.files import partial_path, reason_of
+from thera.imaging.sizing import TargetSize
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,9 @@ class StoreScaling:
                 ) from error
 
 
-def prepare_store(source: Path, output: Path, wish: Wish, *, overwrite: bool, **options: Any) -> StoreScaling:
+def prepare_store(
+    source: Path, output: Path, wish: TargetSize, *, overwrite: bool, **options: Any
+) -> StoreScaling:
     """Opens the Zarr store `source` and checks all that scaling it to `output` needs.
 
     An array is H×W, H×W×C or C×H×W: of three axes the first is the channels' if it is shorter than the last.
@@ -63,7 +65,7 @@ def prepare_store(source: Path, output: Path, wish: Wish, *, overwrite: bool, **
     return _dataset(source, output, node, wish, options)
 
 
-def _array(source: Path, output: Path, node: Any, wish: Wish, options: dict[str, Any]) -> StoreScaling:
+def _array(source: Path, output: Path, node: Any, wish: TargetSize, options: dict[str, Any]) -> StoreScaling:
     if node.ndim not in (2, 3):
         raise InvalidInput(f"The array in {source} is of shape {node.shape}: expected H×W, H×W×C or C×H×W.")
     first = node.ndim == 3 and node.shape[0] < node.shape[2]
@@ -96,7 +98,9 @@ def _array(source: Path, output: Path, node: Any, wish: Wish, options: dict[str,
     return StoreScaling(source, output, shape, size, str(node.dtype), lazy.npartitions, write)
 
 
-def _dataset(source: Path, output: Path, node: Any, wish: Wish, options: dict[str, Any]) -> StoreScaling:
+def _dataset(
+    source: Path, output: Path, node: Any, wish: TargetSize, options: dict[str, Any]
+) -> StoreScaling:
     consolidated = node.metadata.consolidated_metadata is not None
     try:
         # Samples as they are stored, with the numbers that they are to be multiplied by beside them.

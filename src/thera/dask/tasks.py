@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from thera.field import Filter
 from thera.field.grid import Axis
 from thera.field.threads import one_core
-from thera.imaging.picture import Range
-from thera.imaging.planes import Plane
 from thera.imaging.tiling import make_plan, output_pixels, scaled_rows
 from thera.models import Model, load
 from thera.models.loading import shipped
+from thera.values.planes import Plane
+from thera.values.ranges import Range
 
 #: Models that a worker keeps.
 KEPT = 2

@@ -19,7 +19,7 @@ from thera.evaluation.resize import resize
 from thera.evaluation.runner import writing
 from thera.field import Point
 from thera.field.psf import NYQUIST_KAPPA, to_numpy
-from thera.models.optional import require
+from thera.optional import require
 
 Figure = Any  # matplotlib's, which is an extra
 Image = NDArray[np.floating]

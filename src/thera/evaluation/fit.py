@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from thera.errors import InvalidInput
 from thera.field import HeatField
 from thera.field.psf import NYQUIST_KAPPA
-from thera.models.optional import require
+from thera.optional import require
 
 Array = NDArray[np.float64]
 

@@ -56,25 +56,12 @@ def _tiled(
     model: Any, image: NDArray[np.float32], size: tuple[int, int], ensemble: bool
 ) -> NDArray[np.floating]:
     """The same as `model.upscale`, encoded tile by tile so that memory stays bounded."""
-    from thera.imaging.tiling import make_plan, scaled_rows
+    from thera.tiled import ArraySource, Options, TiledField, make_plan
 
-    plan = make_plan(
-        model.info,
-        (image.shape[0], image.shape[1]),
-        size,
-        fields=4 if ensemble else 1,
-        psf=model.psf(image.shape[:2], size),
-        memory=TILE_MEMORY,
-        held=0,
-    )
-    bands = scaled_rows(
-        model,
-        [lambda top, left, bottom, right: image[top:bottom, left:right]],
-        plan,
-        ensemble=ensemble,
-        psf=None,
-    )
-    return np.concatenate([values for _, _, (values,) in bands])
+    options = Options(ensemble=ensemble, memory=TILE_MEMORY)
+    plan = make_plan(model, (image.shape[0], image.shape[1]), size, options)
+    strips = TiledField(model, ArraySource(image), options).rows(plan)
+    return np.concatenate([strip.values for strip in strips])
 
 
 def sinc_method(method: Method) -> Method:

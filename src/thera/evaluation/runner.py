@@ -17,7 +17,7 @@ from thera.errors import ImageFileError, InvalidInput
 from thera.evaluation.images import ImageSet, TargetImage, check_sizes, read
 from thera.evaluation.methods import Method
 from thera.evaluation.protocol import METRICS, check_scale, degrade, score, unit
-from thera.imaging.writing import reason_of
+from thera.files import reason_of
 
 Record = dict[str, Any]
 Progress = Callable[[Iterable[list[Record]], int], Iterable[list[Record]]]

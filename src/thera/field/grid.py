@@ -29,6 +29,9 @@ MOST_PIXELS = 10**11
 OVERLAP = 0.1
 
 
+Box = tuple[int, int, int, int]  # top, left, bottom, right: cells [top, bottom) × [left, right)
+
+
 @dataclass(frozen=True)
 class Axis:
     """The centres of output pixels along one axis: the cell each falls in and its offset in [-½, ½] there."""
@@ -46,6 +49,15 @@ class Axis:
     @property
     def centre(self) -> np.ndarray:
         return self.cell + self.offset + 0.5
+
+    def since(self, cell: int) -> Axis:
+        """The same output pixels, with cells counted from `cell` on."""
+        return Axis(self.cell - cell, self.offset, self.step)
+
+    def within(self, low: int, high: int) -> slice:
+        """The output pixels whose centres lie in the cells [low, high)."""
+        first, last = np.searchsorted(self.cell, [low, high])
+        return slice(int(first), int(last))
 
     @classmethod
     def whole(cls, cells: int, size: int, start: int = 0, stop: int | None = None) -> Axis:

@@ -12,60 +12,22 @@ depends on the grid, the filter and the bank, not on the image: the head keeps t
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from functools import cached_property
-from threading import Lock
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import array_api_compat
 import numpy as np
 
 from thera.field.namespace import array_namespace
 from thera.field.psf import to_numpy
+from thera.lru import LRU
 
 Array = Any  # a NumPy or torch array; see array-api-compat
 Shift = tuple[Array, Array]  # what is added to the phases: (h, c) by row and (w, c) by column of the cells
-# All tables that a head keeps. At ×4 a table of 512 components has 64 KiB; at other scales its shifts have
+# Bytes of all tables that a head keeps. At ×4 a table of 512 components has 64 KiB; at other scales its shifts have
 # 2 KiB for each row and column of the image.
 TABLE_BYTES = 16 << 20
-
-
-class Sized(Protocol):
-    @property
-    def nbytes(self) -> int: ...
-
-
-Item = TypeVar("Item", bound=Sized)
-
-
-class Recent:
-    """What was made last, up to `most` bytes in all. Several threads may ask at once."""
-
-    def __init__(self, most: int) -> None:
-        self.most, self.nbytes = most, 0
-        self._items: OrderedDict[Hashable, Any] = OrderedDict()
-        self._lock = Lock()
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def get(self, key: Hashable | None, make: Callable[[], Item]) -> Item:
-        """What `make` gave for this key, now or before; None stands for nothing that could come back."""
-        if key is None:
-            return make()
-        with self._lock:
-            if key in self._items:
-                self._items.move_to_end(key)
-                return self._items[key]
-        item = make()
-        with self._lock:
-            if key not in self._items and item.nbytes <= self.most:
-                self._items[key] = item
-                self.nbytes += item.nbytes
-                while self.nbytes > self.most:
-                    self.nbytes -= self._items.popitem(last=False)[1].nbytes
-        return item
 
 
 class Head:
@@ -89,7 +51,7 @@ amplitudes a (row-major), then the c phases φ; both None where the features are
         # Tables are made of these on the host, in float64.
         self.components = to_numpy(components).astype(np.float64)
         self.kappa = float(kappa)
-        self.tables = Recent(TABLE_BYTES)
+        self.tables = LRU[Any](TABLE_BYTES)
 
     @property
     def place(self) -> Hashable:
@@ -101,7 +63,7 @@ amplitudes a (row-major), then the c phases φ; both None where the features are
         it w·x to (w₂, -w₁)·x."""
         head = copy.copy(self)
         head.components = np.stack([self.components[1], -self.components[0]])
-        head.tables = Recent(TABLE_BYTES)
+        head.tables = LRU[Any](TABLE_BYTES)
         return head
 
     @cached_property

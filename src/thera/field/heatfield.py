@@ -12,12 +12,12 @@ import numpy as np
 
 from thera.errors import FieldFileError, InvalidInput
 from thera.field import files, render
-from thera.field.across import Outside, read
 from thera.field.grid import axes, output_size
 from thera.field.head import Head, float32
 from thera.field.namespace import array_namespace
 from thera.field.psf import Covariance, as_filter, to_numpy
 from thera.field.warp import as_mapping
+from thera.field.wide import Outside, read
 
 Array = Any  # a NumPy or torch array; see array-api-compat
 MEMORY, ACCELERATOR_MEMORY = 256 << 20, 1 << 30  # bytes to work in, unless said otherwise

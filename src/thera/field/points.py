@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from thera.field.grid import OVERLAP
-from thera.field.product import CACHED_BYTES, send
 from thera.field.psf import Filter
+from thera.field.tables import CACHED_BYTES, send
 from thera.field.threads import each
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import numpy as np
 from thera.errors import InvalidInput
 from thera.field.grid import LARGEST_PATCH, Axis, Overlap, Patches, Reading, Taps, reading
 from thera.field.namespace import array_namespace
-from thera.field.product import Pick, Tables, send
 from thera.field.psf import Box, Butterworth, Covariance, Filter, Gaussian, Ideal, Lanczos, Point, Seamless
+from thera.field.tables import Pick, Tables, send
 
 if TYPE_CHECKING:
     from thera.field.heatfield import HeatField
@@ -115,7 +115,7 @@ def plan(
         key = field.head.place, field.shape, _contents(rows), _contents(cols), psf, orders, memory
     start = 0
     while start < len(rows):
-        band = field.head.tables.get(key and (start, key), make)
+        band = field.head.tables.get_or_make(key and (start, key), make)
         yield band
         start = band.stop
 

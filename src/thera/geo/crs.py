@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.errors import InvalidInput
-from thera.imaging.sizing import Wish
-from thera.models.optional import require
+from thera.field.grid import Box
+from thera.imaging.sizing import TargetSize
+from thera.optional import require
 
 from .mappings import Places, centres
-from .raster import Box, Raster
+from .raster import Raster
 from .writing import Place
 
 #: Points a side of the grid by which the extent of a raster is found in another system.
@@ -78,7 +79,7 @@ def reprojected(
     if resolution is not None and size is not None:
         raise InvalidInput("Give a resolution or a size, not both.")
     if size is not None:
-        Wish(size=size).check()
+        TargetSize(size=size).check()
     system = _crs(to)
     forward = _transformer(raster.crs, system)
     west, south, east, north = _bounds(bounds) if bounds is not None else _extent(raster, forward)
@@ -89,7 +90,7 @@ def reprojected(
         across = down = _ground(raster, forward) if resolution is None else resolution
         height, width = (max(1, math.ceil(n / down - 1e-6)) for n in (north - south, east - west))
     transform = Affine(across, 0, west, 0, -down, north)
-    size = Wish(size=(height, width)).for_image(raster.shape)
+    size = TargetSize(size=(height, width)).for_image(raster.shape)
     return Place(size, CRS.from_wkt(system.to_wkt()), transform)
 
 

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from thera.imaging.picture import Range
+from thera.field.grid import Box
 from thera.models import Model
+from thera.values.bands import Group
+from thera.values.ranges import Range, marked
 
-from .raster import Box, Group, Raster
-from .values import marked
+from .raster import Raster
 
 #: A side of the tiles of an output.
 TILE = 512

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from thera.errors import InvalidInput
+from thera.field.grid import Box
 
 from .mappings import Places, centres
-from .raster import Box
 
 
 @dataclass(frozen=True)

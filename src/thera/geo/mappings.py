@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.errors import InvalidInput
+from thera.field.grid import Box
 from thera.field.warp import projective
-
-from .raster import Box
 
 Places = tuple[NDArray[np.float64], NDArray[np.float64]]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from thera.errors import ImageFileError
 from thera.imaging.metadata import SIDEWAYS
-from thera.models.optional import require
+from thera.optional import require
 
 from .upright import orientation_of, upright_tags
 

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.errors import ImageFileError
-from thera.imaging.alpha import continued
-from thera.imaging.picture import Range
+from thera.field.grid import Box
 from thera.imaging.tiling import Source
+from thera.values.alpha import continued
+from thera.values.bands import Group
+from thera.values.ranges import Percentiles, Range, Stretch, type_range
 
-from .raster import Box, Group, Raster, gdal, opened, sentence
+from .raster import Raster, gdal, opened, sentence
 from .upright import stored, upright
-from .values import Percentiles, Stretch, type_range
 
 
 @contextmanager

@@ -10,19 +10,20 @@ from numpy.typing import NDArray
 
 from thera.errors import ImageFileError, InvalidInput
 from thera.field import Filter
-from thera.field.grid import Axis
-from thera.imaging.alpha import AlphaLimits
+from thera.field.grid import Axis, Box
 from thera.imaging.files import check_output
 from thera.imaging.formats import FORMATS, Format, format_of
-from thera.imaging.picture import Range, depth_name
-from thera.imaging.sizing import Wish, default_memory
+from thera.imaging.sizing import TargetSize
 from thera.imaging.tiling import Plan, make_plan, scaled_rows
+from thera.memory import default_memory
 from thera.models import Model
+from thera.values.alpha import AlphaLimits
+from thera.values.bands import Group
+from thera.values.ranges import Range, Stretch, depth_name
 
 from .frames import TILE, Frame, fill_levels, frames
-from .raster import CACHE, Box, Group, Raster, describe
+from .raster import CACHE, Raster, describe
 from .reading import Reader, ranges, reading
-from .values import Stretch
 from .writing import Place, check_room, writing
 
 #: A frame that encodes this many times the pixels of the best one is taken if it needs less memory.
@@ -169,7 +170,7 @@ def prepare_raster(
     source: Path,
     output: Path,
     model: Model,
-    wish: Wish,
+    wish: TargetSize,
     *,
     stretch: Stretch | None = None,
     ensemble: bool = False,

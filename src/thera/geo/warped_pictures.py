@@ -10,19 +10,22 @@ from numpy.typing import NDArray
 
 from thera.errors import ImageFileError
 from thera.field import Filter
+from thera.field.grid import Box
+from thera.files import replacing
 from thera.imaging.files import HELD_BYTES, check_disk, check_limits, check_output, suited
 from thera.imaging.formats import Format, format_of
 from thera.imaging.metadata import Metadata
-from thera.imaging.picture import Layout, Picture, Range
-from thera.imaging.planes import Plane, alpha_everywhere, planes_of
+from thera.imaging.picture import Layout, Picture
+from thera.imaging.planes import alpha_everywhere, planes_of
 from thera.imaging.reading import MAX_PIXELS, read
-from thera.imaging.sizing import Wish
-from thera.imaging.writing import encode, replacing
+from thera.imaging.sizing import TargetSize
+from thera.imaging.writing import encode
 from thera.models import Model
+from thera.values.planes import Plane
+from thera.values.ranges import Range
 
 from .frames import frames
 from .mappings import Mapping, Places, View
-from .raster import Box
 from .warping import FRAME, LANCZOS, Look, Warp, confine
 
 #: What is shown where the picture does not reach: its edge, nothing, or a colour, red, green and blue to 255.
@@ -143,7 +146,7 @@ def prepare_warped_picture(
     form = form or format_of(output)
     picture = read(source, max_pixels)
     wanted, mapping = view(picture.layout.size)
-    size = Wish(size=wanted).for_image(picture.layout.size)
+    size = TargetSize(size=wanted).for_image(picture.layout.size)
     picture = replace(picture, covers=picture.covers and alpha == "cover")
     if strip:
         picture = replace(picture, metadata=Metadata())

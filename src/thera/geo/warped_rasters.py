@@ -10,17 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.field import Filter
-from thera.imaging.picture import Range
-from thera.imaging.sizing import Wish
+from thera.field.grid import Box
+from thera.imaging.sizing import TargetSize
 from thera.models import Model
+from thera.values.bands import Group
+from thera.values.ranges import Range, Stretch
 
 from .crs import Reprojection
 from .frames import Frame, fill_levels, frames
 from .mappings import Mapping, Projective, View
-from .raster import CACHE, Box, Group, Raster
+from .raster import CACHE, Raster
 from .reading import Reader, ranges, reading
 from .upscaling import check_raster_output
-from .values import Stretch
 from .warping import FRAME, LANCZOS, Look, Warp, confine
 from .writing import Place, check_room, through, writing
 
@@ -111,7 +112,7 @@ def prepare_warped_raster(
         place, mapping = view, Reprojection(raster, view)
     else:
         wanted, mapping = view(raster.shape)
-        size = Wish(size=wanted).for_image(raster.shape)
+        size = TargetSize(size=wanted).for_image(raster.shape)
         place, notes = _moved(raster, size, mapping)
     check_room(output, raster.count * raster.dtype.itemsize, place.size, cog)
     held = 3 * FRAME**2 * raster.count * raster.dtype.itemsize + CACHE

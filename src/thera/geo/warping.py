@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 
 from thera.errors import InvalidInput
 from thera.field import Filter, Lanczos
-from thera.field.across import SHEET_SAMPLES
+from thera.field.grid import Box
 from thera.field.points import principal_axes
 from thera.field.psf import to_numpy
-from thera.imaging.alpha import ROUNDING, AlphaLimits
-from thera.imaging.sizing import default_memory, human_bytes
+from thera.field.wide import SHEET_SAMPLES
 from thera.imaging.tiling import Source, encode_cells, encoder_bytes, field_bytes, process_bytes
+from thera.memory import default_memory, human_bytes
 from thera.models import Model
+from thera.values.alpha import ROUNDING, AlphaLimits
 
 from .frames import TILE
 from .mappings import Mapping
-from .raster import Box
 
 #: What a warp is read through unless told otherwise: the least aliasing for the most detail.
 LANCZOS = Lanczos()

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.errors import ImageFileError
-from thera.imaging.sizing import human_bytes
-from thera.imaging.writing import partial_path
+from thera.field.grid import Box
+from thera.files import partial_path
+from thera.memory import human_bytes
 
 from .frames import TILE
-from .raster import Box, Raster, gdal, sentence
+from .raster import Raster, gdal, sentence
 
 Window = tuple[tuple[int, int], tuple[int, int]]  # rows, columns
 

@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 from thera.field import HeatField
 from thera.field.head import Head
 from thera.field.psf import to_numpy
-from thera.imaging.planes import Plane
 from thera.imaging.tiling import ENCODER_BYTES, Plan
+from thera.lru import Memory
 from thera.models import Model
+from thera.values.planes import Plane
 
-from .cache import Disk, Memory
+from .cache import Disk
 
 #: Cells a side: larger blocks are encoded with less overlap, smaller ones are there sooner.
 LARGEST_BLOCK, SMALLEST_BLOCK = 192, 64

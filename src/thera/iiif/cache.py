@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.errors import ImageFileError
-from thera.imaging.writing import replacing
+from thera.files import replacing
 
 _SUFFIX = ".block.npz"
 

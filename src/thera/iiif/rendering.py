@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from thera.field import Filter, Gaussian, HeatField
 from thera.field.grid import Axis, axes, reading
 from thera.field.render import bands
-from thera.imaging.alpha import AlphaLimits
 from thera.imaging.metadata import Metadata
 from thera.imaging.picture import Picture
-from thera.imaging.planes import Plane, without_alpha
 from thera.imaging.writing import encode
+from thera.values.alpha import AlphaLimits
+from thera.values.planes import Plane
 
 from .blocks import Blocks, Box
 from .reduction import reduced
@@ -203,7 +203,7 @@ def _written(samples: NDArray[np.uint8], request: Request, quality: int) -> byte
     form = IMAGE_FORMATS[request.format][0]
     picture = Picture.of_channels(np.ascontiguousarray(samples))
     if picture.alpha and not form.alpha:
-        picture = without_alpha(picture)
+        picture = picture.without_alpha()
     if request.quality in ("gray", "bitonal"):
         picture = _grey(picture, bitonal=request.quality == "bitonal")
     file = io.BytesIO()

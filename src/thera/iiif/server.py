@@ -17,11 +17,12 @@ from fastapi import Request, Response
 from thera._version import __version__
 from thera.errors import ImageFileError, TheraError, UnknownImage
 from thera.imaging.reading import read
+from thera.lru import Memory
 from thera.models import Model
 
 from .admission import Admission
 from .blocks import Blocks, Shared
-from .cache import Disk, Memory
+from .cache import Disk
 from .folder import Folder, Image
 from .info import CONTEXT, PROFILE, information
 from .rendering import Renderer

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from thera.imaging.alpha import fill_hidden
-from thera.imaging.picture import CHANNELS, Picture, Range
-from thera.imaging.planes import Plane
+from thera.imaging.picture import CHANNELS, Picture
 from thera.imaging.srgb import to_srgb
+from thera.values.planes import Plane
+from thera.values.ranges import Range
 
 
 class Facts(NamedTuple):

@@ -12,11 +12,13 @@ from PIL import Image
 from thera.errors import InvalidInput
 from thera.field.psf import as_filter
 from thera.imaging import DEFAULT_MODEL
+from thera.memory import default_memory, human_bytes, physical_memory
 from thera.models import Model, load
+from thera.tiled import Options
 
 from .picture import Picture
 from .reading import from_pillow
-from .sizing import Wish, default_memory, human_bytes, physical_memory
+from .sizing import TargetSize
 from .upscaling import prepare
 
 ImageLike = TypeVar("ImageLike")
@@ -57,12 +59,12 @@ def upscale(
     """
     if not isinstance(model, Model):
         model = _loaded(str(model), engine, device, precision)
-    wish = Wish(scale=scale, size=size)
-    wish.check()
+    target_size = TargetSize(scale=scale, size=size)
+    target_size.check()
     picture_filter = None if psf is None else as_filter(psf)
 
     def scaled(picture: Picture) -> Picture:
-        target = wish.for_image(picture.layout.size)
+        target = target_size.for_image(picture.layout.size)
         needed = target[0] * target[1] * picture.layout.channels * picture.layout.dtype.itemsize
         available = physical_memory()
         if available is not None and needed > available:
@@ -70,15 +72,9 @@ def upscale(
                 f"An output of {target[1]}×{target[0]} takes {human_bytes(needed)}, more than this machine's"
                 f" {human_bytes(available)}: `thera upscale` writes such images to disk as they come."
             )
-        return prepare(
-            model,
-            picture,
-            target,
-            ensemble=ensemble,
-            psf=picture_filter,
-            memory=(default_memory() if memory is None else memory) + needed,
-            output_memory=needed,
-        ).whole()
+        limit = (default_memory() if memory is None else memory) + needed
+        options = Options(picture_filter, ensemble, limit)
+        return prepare(model, picture, target, options, output_memory=needed).whole()
 
     result: Any
     if isinstance(image, Image.Image):

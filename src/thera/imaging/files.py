@@ -1,9 +1,7 @@
 """Scaling image files: everything that can fail is checked before the first multiplication."""
 
 import math
-import os
 import shutil
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,18 +10,19 @@ from typing import Literal
 import numpy as np
 
 from thera.errors import ImageFileError, InvalidInput
-from thera.field import Filter
+from thera.files import replacing
+from thera.memory import human_bytes, physical_memory
 from thera.models import Model
+from thera.tiled import Options, Plan
+from thera.values.ranges import Range
 
 from .formats import FORMATS, Format, format_of
 from .metadata import Metadata
-from .picture import Layout, Picture, Range
-from .planes import without_alpha
+from .picture import Layout, Picture
 from .reading import MAX_PIXELS, read
-from .sizing import Wish, human_bytes, physical_memory
-from .tiling import Plan
+from .sizing import TargetSize
 from .upscaling import Scaling, prepare
-from .writing import encode, reason_of, replacing
+from .writing import encode
 
 #: Bytes for each pixel held by encoders that cannot write as rows come, without and with alpha, as measured.
 HELD_BYTES = {"jpeg": (6, 6), "webp": (12, 36), "avif": (40, 50), "bmp": (6, 6)}
@@ -63,38 +62,43 @@ class FileScaling:
             encode(file, self.scaling.layout, self.metadata, bands, self.form, self.quality)
 
 
-def prepare_file(
-    source: Path,
-    output: Path | Callable[[Picture], Path],
-    model: Model,
-    wish: Wish,
-    *,
-    form: Format | None = None,
-    quality: int | None = None,
-    ensemble: bool = False,
-    psf: Filter | None = None,
-    memory: int | None = None,
-    overwrite: bool = False,
-    strip: bool = False,
-    alpha: Literal["cover", "data"] = "cover",
-    max_pixels: int = MAX_PIXELS,
-) -> FileScaling:
-    """Reads `source` and checks all that scaling it to `output` needs.
+@dataclass(frozen=True)
+class FileOptions:
+    """How pictures are read and written.
 
-    `output` may depend on what was read.
-    `alpha`: whether alpha covers, or is data of its own whose colours count also where it is 0.
+    `form`: the output's format; by its name unless given. `quality`: of JPEG, WebP and AVIF.
+    `strip`: leave metadata behind.
+    `alpha`: "cover", or "data" for a channel of its own whose colours count also where it is 0.
     """
-    if isinstance(output, Path):
-        check_output(source, output, overwrite, form)
-    picture = read(source, max_pixels)
-    if not isinstance(output, Path):
-        output = output(picture)
-        check_output(source, output, overwrite, form)
-    form = form or format_of(output)
-    size = wish.for_image(picture.layout.size)
-    picture = replace(picture, covers=picture.covers and alpha == "cover")
-    if strip:
-        picture = replace(picture, metadata=Metadata())
+
+    form: Format | None = None
+    quality: int | None = None
+    overwrite: bool = False
+    strip: bool = False
+    alpha: Literal["cover", "data"] = "cover"
+    max_pixels: int = MAX_PIXELS
+
+    def read(self, source: Path) -> Picture:
+        """The picture in a file, with as much of what it carries as is wanted."""
+        picture = read(source, self.max_pixels)
+        picture = replace(picture, covers=picture.covers and self.alpha == "cover")
+        return replace(picture, metadata=Metadata()) if self.strip else picture
+
+
+DEFAULT_OPTIONS, DEFAULT_FILE = Options(), FileOptions()
+
+
+def prepare_file(
+    picture: Picture,
+    output: Path,
+    model: Model,
+    target: TargetSize,
+    options: Options = DEFAULT_OPTIONS,
+    file: FileOptions = DEFAULT_FILE,
+) -> FileScaling:
+    """Checks all that scaling a picture into the file `output` needs."""
+    form = file.form or format_of(output)
+    size = target.for_image(picture.layout.size)
     picture, dtype, notes = suited(picture, form)
     metadata, lost = picture.metadata.resized(picture.layout.size, size).fitting(form)
 
@@ -102,23 +106,14 @@ def prepare_file(
     check_limits(layout, form)
     check_disk(layout, form, output)
     kept = 0 if form.streams else HELD_BYTES[form.name][picture.alpha] * size[0] * size[1]
-    scaling = prepare(
-        model,
-        picture,
-        size,
-        ensemble=ensemble,
-        psf=psf,
-        memory=memory,
-        output_memory=kept,
-        dtype=dtype,
-    )
+    scaling = prepare(model, picture, size, options, output_memory=kept, dtype=dtype)
     available = physical_memory()
     if available is not None and scaling.plan.memory > available:
         raise InvalidInput(
             f"The plan needs {human_bytes(scaling.plan.memory)} of memory and this machine has"
             f" {human_bytes(available)}: lower --memory."
         )
-    return FileScaling(scaling, output, form, metadata, quality, (*picture.notes, *notes, *lost))
+    return FileScaling(scaling, output, form, metadata, file.quality, (*picture.notes, *notes, *lost))
 
 
 def suited(picture: Picture, form: Format) -> tuple[Picture, np.dtype, list[str]]:
@@ -131,7 +126,7 @@ def suited(picture: Picture, form: Format) -> tuple[Picture, np.dtype, list[str]
         if not opaque:
             loss = "the image was put on white" if picture.covers else "the alpha channel was left out"
             notes.append(f"{form.name.upper()} knows no transparency: {loss}")
-        picture = without_alpha(picture)
+        picture = picture.without_alpha()
     dtype = picture.samples.dtype
     if dtype.str[1:] not in form.depths:
         span = Range.of(picture.samples)
@@ -155,34 +150,22 @@ def holds(form: Format, picture: Picture) -> bool:
     )
 
 
-def check_output(source: Path, output: Path, overwrite: bool, form: Format | None = None) -> None:
-    """Refuses an output that cannot be written, or that must not be, or as no image."""
-    if form is None:
+def default_suffix(name: Path, picture: Picture, form: Format | None = None) -> str:
+    """The ending of an output: of the format asked for; else the input's own if its format holds the picture
+    as it is, else PNG's or TIFF's."""
+    if form is not None:
+        return form.suffix
+    for own in FORMATS.values():
+        if name.suffix.lower() in own.suffixes and holds(own, picture):
+            return name.suffix
+    return ".png" if holds(FORMATS["png"], picture) else ".tif"
+
+
+def check_output(source: Path, output: Path, file: FileOptions) -> None:
+    """Refuses an output that cannot be written, must not be replaced, or is no image format."""
+    if file.form is None:
         format_of(output)
-    check_place(output, overwrite, source)
-
-
-def check_place(output: Path, overwrite: bool, source: Path | None = None) -> None:
-    """Refuses a file that cannot be written, or that must not be: what exists, unless told, and the input."""
-    try:
-        kind = output.stat().st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        kind = 0
-    except OSError as error:  # a name too long, a link to itself
-        raise ImageFileError(f"{output} could not be written: {reason_of(error)}.") from error
-    if stat.S_ISDIR(kind):
-        raise ImageFileError(f"The output {output} is a folder; a file name was expected.")
-    if not output.parent.is_dir():
-        raise ImageFileError(f"The folder {output.parent} of the output does not exist: make it first.")
-    if not os.access(output.parent, os.W_OK):
-        raise ImageFileError(f"The folder {output.parent} may not be written to: check its permissions.")
-    if kind:
-        if source is not None and os.path.exists(source) and os.path.samefile(source, output):
-            raise ImageFileError(f"The output {output} is the input itself: choose another name.")
-        if not stat.S_ISREG(kind):
-            raise ImageFileError(f"The output {output} is a pipe or a device: choose another name.")
-        if not overwrite:
-            raise ImageFileError(f"The output {output} exists: pass --overwrite to replace it.")
+    check_place(output, file.overwrite, source)
 
 
 def check_limits(layout: Layout, form: Format) -> None:

@@ -1,12 +1,16 @@
 """A picture in memory: its samples as the file had them, what its channels mean, and what it carries."""
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from thera.errors import ImageFileError, InvalidInput
+from thera.errors import ImageFileError
+from thera.values.bands import Bands, Group
+from thera.values.planes import ArraySamples, Plane, planes_of
+from thera.values.ranges import Range, depth_name
 
 from .metadata import FROM_BOTTOM, FROM_RIGHT, SIDEWAYS, Metadata
 
@@ -50,71 +54,6 @@ class Layout:
         return depth_name(self.dtype)
 
 
-def depth_name(dtype: np.dtype) -> str:
-    """What a person calls a sample type.
-
-    >>> depth_name(np.dtype(np.uint16)), depth_name(np.dtype(np.float32))
-    ('16-bit', '32-bit float')
-    """
-    kind = {"u": "", "i": " signed", "f": " float"}[dtype.kind]
-    return f"{8 * dtype.itemsize}-bit{kind}"
-
-
-@dataclass(frozen=True)
-class Range:
-    """The sample values that stand for 0 and for 1 where the network looks."""
-
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, samples: NDArray) -> "Range":
-        """Unsigned integers of 8 and 16 bits span their whole type, other integers what they hold, and floats
-        0 to 1 or what they hold if that is more.
-
-        >>> Range.of(np.zeros((2, 2), np.uint8))
-        Range(low=0.0, high=255.0)
-        >>> Range.of(np.array([[-20.0, 300.0]]))
-        Range(low=-20.0, high=300.0)
-        """
-        return cls.of_type(samples.dtype) or cls.of_extremes(samples.min(), samples.max())
-
-    @classmethod
-    def of_type(cls, dtype: np.dtype) -> "Range | None":
-        """What samples of a type span whatever they hold; None where that depends on what they hold."""
-        spans = dtype.kind == "u" and dtype.itemsize <= 2  # in either byte order
-        return cls(0.0, float(np.iinfo(dtype).max)) if spans else None
-
-    @classmethod
-    def of_extremes(cls, lowest: np.number, highest: np.number) -> "Range":
-        """What samples span of which these are the lowest and the highest."""
-        low, high = float(lowest), float(highest)
-        if not (np.isfinite(low) and np.isfinite(high)):
-            raise InvalidInput("The image holds NaN or infinite values: replace them before it is scaled.")
-        if highest.dtype.kind == "f" and low >= 0 and high <= 1:
-            return cls(0.0, 1.0)
-        return cls(low, high if high > low else low + 1.0)
-
-    def normalise(self, samples: NDArray) -> NDArray[np.float32]:
-        """Samples as float32, `low` at 0 and `high` at 1."""
-        if samples.dtype.itemsize <= 2 and samples.dtype.kind == "u" and self.low == 0:
-            return np.multiply(samples, np.float32(1 / self.high), dtype=np.float32)
-        return ((samples.astype(np.float64) - self.low) / (self.high - self.low)).astype(np.float32)
-
-    def restore(self, values: NDArray[np.float32], dtype: np.dtype) -> NDArray:
-        """The samples of type `dtype` that `values` stand for: integers rounded, and held to their range."""
-        # float32 may hold fewer digits than the wide types: 1e9 and 1e9 + 1 are the same to it.
-        wide = dtype.itemsize > (4 if dtype.kind == "f" else 2)
-        scaled: NDArray = values.astype(np.float64 if wide else np.float32)
-        scaled *= self.high - self.low
-        scaled += self.low
-        if dtype.kind != "f":
-            limits = np.iinfo(dtype)
-            np.rint(scaled, out=scaled)
-            np.clip(scaled, limits.min, limits.max, out=scaled)
-        return scaled.astype(dtype, copy=False)
-
-
 @dataclass(frozen=True)
 class Picture:
     """An image with everything its file carried.
@@ -152,6 +91,57 @@ class Picture:
     def layout(self) -> Layout:
         height, width = self.samples.shape[:2]
         return Layout(height, width, self.colour, self.alpha, self.samples.dtype, self.covers)
+
+    @cached_property
+    def opaque(self) -> float | None:
+        """The alpha of all pixels, if there is one and it is the same everywhere."""
+        if not self.alpha:
+            return None
+        alpha = self.samples[..., -1]
+        return float(alpha.min()) if alpha.min() == alpha.max() else None
+
+    def constant_alpha(self, dtype: np.dtype) -> NDArray | None:
+        """The alpha of all pixels as one sample of type `dtype`, if it is the same everywhere."""
+        if self.opaque is None:
+            return None
+        alpha = self.samples[:1, :1, -1:]
+        if dtype == alpha.dtype:
+            return alpha[0, 0]
+        return Range.of(np.zeros(1, dtype)).restore(Range.of(alpha).normalise(alpha)[0, 0], dtype)
+
+    @cached_property
+    def bands(self) -> Bands:
+        """What its channels are. Where nothing is visible at all, nothing is hidden either."""
+        return Bands.of_colours(self.colour, self.alpha, self.covers and self.opaque != 0)
+
+    def planes(self, halo: int) -> list[Plane]:
+        """What a network that looks `halo` pixels far sees of it. A constant alpha needs no network."""
+        groups = self.bands.groups
+        samples = ArraySamples.whole(self.samples, self.bands)
+        planes = planes_of(samples, self.bands, [self._span(group) for group in groups], halo)
+        return planes[:-1] if self.opaque is not None else planes
+
+    def _span(self, group: Group) -> Range:
+        """The values that stand for 0 and 1, judged by what can be seen. Inks and their black share one."""
+        known = Range.of_type(self.samples.dtype)
+        if known is not None:
+            return known
+        count = CHANNELS[self.colour]
+        samples = self.samples[..., :count] if group.bands[0] < count else self.samples[..., count:]
+        if self.bands.alpha is not None and group.bands[0] < count:
+            samples = samples[self.samples[..., -1] > 0]
+        return Range.of(samples)
+
+    def without_alpha(self) -> "Picture":
+        """The picture over white, for formats that know no transparency; its colours, if alpha is only data."""
+        if not self.covers:
+            return replace(self, samples=self.samples[..., :-1], alpha=False)
+        alpha = Range.of(self.samples[..., -1:]).normalise(self.samples[..., -1:])
+        span = Range.of(self.samples[..., :-1])
+        white = 0.0 if self.colour == "cmyk" else 1.0
+        values = span.normalise(self.samples[..., :-1])
+        values = values * alpha + white * (1 - alpha)
+        return replace(self, samples=span.restore(values, self.samples.dtype), alpha=False)
 
     def upright(self, orientation: int) -> "Picture":
         """The picture turned the way EXIF's `orientation` (1 to 8) says it was seen."""

@@ -11,11 +11,11 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from thera.errors import ImageFileError, MissingDependency, TheraError
+from thera.files import reason_of
 
 from . import tiff
 from .metadata import ORIENTATION, Metadata, upright_exif, upright_xmp
 from .picture import Colour, Picture
-from .writing import reason_of
 
 #: Pillow's plug-ins that may see a file: no interpreter and no external program among them.
 PILLOW_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "AVIF", "DDS", "TGA")

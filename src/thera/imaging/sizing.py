@@ -1,7 +1,6 @@
-"""How large the output shall be: what the user asked for, turned into whole pixels."""
+"""The size of the output: what the user asked for, turned into whole pixels."""
 
 import math
-import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,8 +10,8 @@ from thera.errors import InvalidInput
 from thera.field.grid import MOST_PIXELS
 
 
-class Wish(NamedTuple):
-    """How large an output shall be. One of the five is given.
+class TargetSize(NamedTuple):
+    """The size that an output shall have. One of the five is given.
 
     `size` and `fit` are (height, width): `size` is met exactly, `fit` is the box that the image shall fill as
     far as its shape allows. `width` or `height` alone keep the shape.
@@ -25,34 +24,34 @@ class Wish(NamedTuple):
     fit: Sequence[int] | None = None
 
     def check(self) -> None:
-        """Refuses a wish that no image can meet.
+        """Refuses a size that no image can have.
 
-        >>> Wish(scale=2, width=100).check()
+        >>> TargetSize(scale=2, width=100).check()
         Traceback (most recent call last):
         thera.errors.InvalidInput: Give one of scale, size, width, height and fit, not scale and width.
         """
         given = {name: value for name, value in self._asdict().items() if value is not None}
         if len(given) != 1:
-            told = " and ".join(given) or "none of them"
-            raise InvalidInput(f"Give one of scale, size, width, height and fit, not {told}.")
+            message = " and ".join(given) or "none of them"
+            raise InvalidInput(f"Give one of scale, size, width, height and fit, not {message}.")
         (name, value), *_ = given.items()
         if name == "scale":
             if not (_finite(value) and value > 0):
-                told = f"{value:g}" if isinstance(value, int | float) else repr(value)
-                raise InvalidInput(f"A scale of {told} makes no image: give a number above 0.")
+                message = f"{value:g}" if isinstance(value, int | float) else repr(value)
+                raise InvalidInput(f"A scale of {message} makes no image: give a number above 0.")
         elif name in ("width", "height"):
             if not _whole(value):
                 raise InvalidInput(f"A {name} of {value} makes no image: give a whole number from 1 up.")
         elif np.shape(value) != (2,) or not all(map(_whole, value)):
-            told = "×".join(map(str, reversed(value))) if np.ndim(value) else value
-            raise InvalidInput(f"A {name} of {told} makes no image: give two whole numbers from 1 up.")
+            message = "×".join(map(str, reversed(value))) if np.ndim(value) else value
+            raise InvalidInput(f"A {name} of {message} makes no image: give two whole numbers from 1 up.")
 
     def for_image(self, source: tuple[int, int]) -> tuple[int, int]:
         """(height, width) of the output of an image of `source` = (height, width).
 
-        >>> Wish(fit=(1080, 1920)).for_image((600, 800))
+        >>> TargetSize(fit=(1080, 1920)).for_image((600, 800))
         (1080, 1440)
-        >>> Wish(width=1000).for_image((600, 800))
+        >>> TargetSize(width=1000).for_image((600, 800))
         (750, 1000)
         """
         self.check()
@@ -96,48 +95,3 @@ def _whole(value: Any) -> bool:
 
 def _too_large(what: str) -> InvalidInput:
     return InvalidInput(f"{what} is more than the {MOST_PIXELS:,} pixels that Thera writes: ask for fewer.")
-
-
-def physical_memory() -> int | None:
-    """The machine's memory in bytes, where the system tells."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
-
-
-def default_memory() -> int:
-    """Bytes a scaling may take unless told otherwise: 4 GiB, or half of what a small machine has."""
-    return min(4 << 30, (physical_memory() or 8 << 30) // 2)
-
-
-def parse_bytes(text: str) -> int:
-    """A number of bytes as people write it.
-
-    >>> parse_bytes("2GiB"), parse_bytes("500 MB"), parse_bytes("1.5g")
-    (2147483648, 500000000, 1610612736)
-    """
-    units = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-    units |= {f"{u}ib": n for u, n in units.items() if u} | {"b": 1}
-    units |= {f"{u}b": 1000**i for i, u in enumerate("kmgt", 1)}
-    number = text.strip().lower().rstrip("kmgtib ")
-    unit = text.strip().lower()[len(number) :].strip()
-    try:
-        count = float(number) * units[unit]
-    except (ValueError, KeyError):
-        count = math.nan
-    if not (math.isfinite(count) and count >= 1):
-        raise InvalidInput(f"{text!r} is not an amount of memory: write it like 2GiB or 500MB.")
-    return int(count)
-
-
-def human_bytes(count: float) -> str:
-    """
-    >>> human_bytes(1_610_612_736)
-    '1.5 GiB'
-    """
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.3g} {unit}"
-        count /= 1024
-    return f"{count:.3g} TiB"

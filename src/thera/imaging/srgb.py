@@ -7,7 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageCms
 
-from .picture import CHANNELS, Colour, Picture, Range
+from thera.values.ranges import Range
+
+from .picture import CHANNELS, Colour, Picture
 
 
 def to_srgb(picture: Picture) -> Picture:

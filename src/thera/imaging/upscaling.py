@@ -1,4 +1,4 @@
-"""Pictures to another size: band by band, or whole."""
+"""Pictures to another size, in bands of rows or whole."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -6,13 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from thera.field import Filter
 from thera.models import Model
+from thera.tiled import Options, Plan, TiledField, make_plan
+from thera.tiled.field import divided
 
-from .picture import Layout, Picture, Range
-from .planes import alpha_everywhere, constant_alpha, planes_of
-from .sizing import default_memory
-from .tiling import Plan, make_plan, scaled_rows
+from .picture import Layout, Picture
 
 
 @dataclass(frozen=True)
@@ -23,27 +21,21 @@ class Scaling:
     picture: Picture
     layout: Layout
     plan: Plan
-    ensemble: bool
-    psf: Filter | None
+    options: Options
 
     def bands(self, progress: Callable[[int], object] = lambda pixels: None) -> Iterator[NDArray]:
-        """The output from the top down, n×W'×C at a time."""
-        planes = planes_of(self.picture, self.layout.size)
-        rendered = scaled_rows(
-            self.model,
-            [plane.cells for plane in planes],
-            self.plan,
-            ensemble=self.ensemble,
-            psf=self.psf,
-            progress=progress,
-        )
-        constant = alpha_everywhere(self.picture, self.layout.dtype)
-        for rows, cols, values in rendered:
+        """The output from the top down, n×W'×C samples at a time."""
+        planes = self.picture.planes(self.model.info.halo)
+        counted = divided(progress, len(planes))
+        fields = [TiledField(self.model, plane, self.options) for plane in planes]
+        alpha = self.picture.constant_alpha(self.layout.dtype)
+        for strips in zip(*(field.rows(self.plan, counted) for field in fields), strict=True):
+            rows, cols, _ = strips[0]
             band = np.empty((len(rows), len(cols), self.layout.channels), self.layout.dtype)
-            if constant is not None:
-                band[..., -1] = constant
-            for plane, plane_values in zip(planes, values, strict=True):
-                plane.put(plane_values, rows, cols, band)
+            if alpha is not None:
+                band[..., -1] = alpha
+            for plane, strip in zip(planes, strips, strict=True):
+                plane.put(strip.values, rows, cols, band)
             yield band
 
     def whole(self, progress: Callable[[int], object] = lambda pixels: None) -> Picture:
@@ -61,29 +53,23 @@ def prepare(
     model: Model,
     picture: Picture,
     size: tuple[int, int],
+    options: Options,
     *,
-    ensemble: bool = False,
-    psf: Filter | None = None,
-    memory: int | None = None,
     output_memory: int = 0,
     dtype: np.dtype | None = None,
 ) -> Scaling:
     """Plans the scaling of `picture` to `size` = (height, width).
 
-    `output_memory`: bytes that whoever takes the bands keeps of them.
+    `output_memory`: bytes of the output that its receiver keeps.
     `dtype`: the output's sample type, if not the picture's.
     """
-    Range.of(picture.samples)  # refuses what is not a number before anything is computed
     layout = replace(picture.layout, height=size[0], width=size[1], dtype=dtype or picture.samples.dtype)
-    planes = 1 + (picture.colour == "cmyk") + (picture.alpha and not constant_alpha(picture))
-    copies = 2 if picture.alpha and picture.covers else 1  # with colours filled in under it
     plan = make_plan(
-        model.info,
+        model,
         picture.layout.size,
         size,
-        fields=planes * (4 if ensemble else 1),
-        psf=model.psf(picture.layout.size, size) if psf is None else psf,
-        memory=default_memory() if memory is None else memory,
-        held=copies * picture.samples.nbytes + output_memory,
+        options,
+        planes=len(picture.planes(model.info.halo)),  # which refuses NaN before anything is computed
+        held=picture.samples.nbytes + output_memory,
     )
-    return Scaling(model, picture, layout, plan, ensemble, psf)
+    return Scaling(model, picture, layout, plan, options)

@@ -1,17 +1,13 @@
 """Writing image files: whole or not at all, in bands where the format allows it."""
 
-import errno
-import os
-import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from numpy.typing import NDArray
 from PIL import Image
 
-from thera.errors import ImageFileError
+from thera.files import replacing
 
 from .formats import Format, format_of
 from .metadata import Metadata
@@ -80,42 +76,3 @@ def _write_pillow(
     if form.name == "webp" and options["quality"] == 100:
         options |= {"lossless": True, "exact": True}
     image.save(file, form.name.upper(), **{key: value for key, value in options.items() if value is not None})
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that becomes `path` when all went well, and otherwise leaves nothing behind."""
-    # Named before it is made: a signal at any moment finds a name to remove.
-    temporary = partial_path(path)
-    try:
-        with temporary.open("x+b") as file:
-            yield file
-        temporary.replace(path)
-    except OSError as error:
-        if error.errno is None:
-            raise
-        raise ImageFileError(f"{path} could not be written: {reason_of(error)}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def partial_path(path: Path) -> Path:
-    """A new name beside `path` for what becomes `path` when it is whole."""
-    return path.with_name(f".{path.stem[:40]}-{os.urandom(4).hex()}.part")
-
-
-def partial_stem(path: Path) -> str | None:
-    """The stem, up to 40 letters of it, of what a file or folder was to become, if its name says so.
-
-    >>> partial_stem(partial_path(Path("photo.png")))
-    'photo'
-    """
-    name = re.fullmatch(r"\.(.*)-[0-9a-f]{8}\.part", path.name)
-    return None if name is None else name[1]
-
-
-def reason_of(error: OSError) -> str:
-    """Why a file could not be written, within a sentence."""
-    if error.errno == errno.ENOSPC:
-        return "the disk is full"
-    return (error.strerror or str(error)).lower()

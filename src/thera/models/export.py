@@ -11,8 +11,8 @@ import numpy as np
 
 from thera.errors import InvalidInput, ModelError
 from thera.models.loading import load_network
-from thera.models.optional import require
 from thera.models.weights import check_storage, describe, is_half, save_safetensors
+from thera.optional import require
 
 if TYPE_CHECKING:
     from thera.networks import Thera

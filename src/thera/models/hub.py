@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from thera.errors import InvalidInput, ModelError
-from thera.models.optional import require
+from thera.optional import require
 
 SUFFIXES = (".onnx", ".safetensors", ".pkl")  # in the order of preference
 

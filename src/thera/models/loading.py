@@ -13,10 +13,10 @@ from thera.models.engine import PRECISIONS
 from thera.models.hub import download
 from thera.models.model import Model
 from thera.models.onnx_engine import OnnxEngine
-from thera.models.optional import require
 from thera.models.published import load_published
 from thera.models.weights import describe, load_safetensors, read_header
 from thera.networks.spec import Spec
+from thera.optional import require
 
 if TYPE_CHECKING:
     from thera.networks import Thera

@@ -12,6 +12,7 @@ import numpy as np
 
 from thera.errors import InvalidInput, ModelError
 from thera.field import Filter, Gaussian, HeatField, Seamless
+from thera.field.ensemble import ROTATIONS, mean
 from thera.field.grid import Axis, axes
 from thera.field.namespace import array_namespace
 from thera.field.psf import as_filter, to_numpy
@@ -53,7 +54,7 @@ class Model:
         self._engine = engine
         self._replay = engine if isinstance(engine, ReplayEngine) else None
         self._heads = [engine.head]  # of the image turned by so many quarters
-        for _ in range(3):
+        for _ in range(ROTATIONS - 1):
             self._heads.append(self._heads[-1].turned())
         self._axes = lru_cache(maxsize=16)(axes)  # a replay takes little longer than these
         self._pixel_bias = engine.asarray(np.array(MEAN, np.float32)) if spec.published else None
@@ -98,7 +99,7 @@ class Model:
         """
         check_image(image)
         pixels = self._engine.asarray(image)
-        return (self._field(pixels, quarters, self._engine.features) for quarters in range(4))
+        return (self._field(pixels, quarters, self._engine.features) for quarters in range(ROTATIONS))
 
     def _field(self, image: Array, quarters: int, features_of: Callable[[Array], Array]) -> HeatField:
         """The field of `image`, computed with the image turned by so many quarters."""
@@ -107,17 +108,16 @@ class Model:
         pixels = image if self._pixel_bias is None else image + self._pixel_bias
         return HeatField.of(self._heads[quarters], pixels, features)
 
-    def psf(self, shape: Sequence[int], size: Sequence[int], quarters: int = 0) -> Filter:
-        """The filter this model reads its fields through, from H×W to H'×W', unless asked for another.
+    def psf(self, steps: Sequence[float], quarters: int = 0) -> Filter:
+        """The model's own filter, for output pixels with these two sides in input pixels: (H/H', W/W').
 
         It is the paper's Gaussian, without the seams that would show beyond ×8. The published models know one
-        t for both axes, (H/H')², also when the ensemble has turned the image by `quarters` and H is what was
-        its width.
+        t for both axes, (H/H')². It is (W/W')² if the ensemble has turned the image by an odd number of
+        `quarters`.
         """
         if not self.info.spec.published:
             return Seamless()
-        axis = quarters % 2
-        return Gaussian(t=(shape[axis] / size[axis]) ** 2)
+        return Gaussian(t=steps[quarters % 2] ** 2)
 
     def upscale(
         self,
@@ -139,10 +139,10 @@ class Model:
         shape = tuple(image.shape[:2])
         rows, cols = self._grid(shape, scale, size)
         size = (len(rows), len(cols))
-        turns = range(4 if ensemble else 1)
-        filters = [self.psf(shape, size, turn) if psf is None else as_filter(psf) for turn in turns]
+        turns, steps = range(ROTATIONS if ensemble else 1), (rows.step, cols.step)
+        filters = [self.psf(steps, turn) if psf is None else as_filter(psf) for turn in turns]
         features_of = self._engine.features if self._replay is None else self._replay.compute
-        plans: dict[int, list[Band]] = {}  # what a replayed computation reads must outlive it
+        plans: dict[int, list[Band]] = {}  # a replayed computation reads them again
 
         def render(pixels: Array, turn: int) -> Array:
             field = self._field(pixels, turn, features_of)
@@ -151,10 +151,7 @@ class Model:
             return whole(field, size, plans[turn])
 
         def compute(pixels: Array) -> Array:
-            total = render(pixels, 0)
-            for turn in turns[1:]:
-                total += render(pixels, turn)
-            return total / 4 if ensemble else total
+            return mean(render(pixels, turn) for turn in turns)
 
         if self._replay is None:
             return like(compute(self._engine.asarray(image)), image)

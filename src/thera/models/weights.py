@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thera.errors import InvalidInput, ModelError
-from thera.models.optional import require
 from thera.networks.spec import Spec
+from thera.optional import require
 
 if TYPE_CHECKING:
     from torch import Tensor

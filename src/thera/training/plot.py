@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from thera.models.optional import require
+from thera.optional import require
 
 
 def plot(log: list[dict[str, Any]], path: str | Path) -> None:

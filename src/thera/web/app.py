@@ -18,8 +18,8 @@ from starlette.requests import ClientDisconnect
 
 from thera._version import __version__
 from thera.errors import TheraError
-from thera.imaging.sizing import human_bytes
-from thera.imaging.writing import reason_of
+from thera.files import reason_of
+from thera.memory import human_bytes
 from thera.models import shipped
 from thera.web.encoding import Region
 from thera.web.gallery import MOST_CELLS, Entry, Gallery, safe_name

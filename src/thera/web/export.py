@@ -9,9 +9,8 @@ import re
 from pathlib import Path
 
 from thera.errors import ImageFileError, InvalidInput
-from thera.imaging.files import check_place
+from thera.files import check_place, replacing
 from thera.imaging.reading import read
-from thera.imaging.writing import replacing
 from thera.models import Model
 from thera.web.encoding import encode
 from thera.web.packing import MOST_COMPONENTS, pack

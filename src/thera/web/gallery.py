@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from thera.errors import InvalidInput
 from thera.field import HeatField
 from thera.imaging.reading import read
-from thera.imaging.sizing import physical_memory
+from thera.memory import physical_memory
 from thera.models import Model, load, shipped
 from thera.web.encoding import Region, encode
 from thera.web.packing import MOST_COMPONENTS

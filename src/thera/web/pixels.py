@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from thera.imaging.picture import Picture, Range
-from thera.imaging.planes import without_alpha
+from thera.imaging.picture import Picture
 from thera.imaging.srgb import to_srgb
+from thera.values.ranges import Range
 
 
 def displayed(picture: Picture) -> NDArray[np.float32]:
@@ -21,7 +21,7 @@ def displayed(picture: Picture) -> NDArray[np.float32]:
     """
     picture = to_srgb(picture)
     if picture.alpha:
-        picture = without_alpha(picture)
+        picture = picture.without_alpha()
     values = Range.of(picture.samples).normalise(picture.samples)
     return values if values.shape[2] == 3 else np.repeat(values, 3, axis=2)
 

@@ -14,7 +14,7 @@ from thera.imaging.files import holds, prepare_file
 from thera.imaging.filters import filter_of
 from thera.imaging.formats import FORMATS, format_named
 from thera.imaging.picture import Picture
-from thera.imaging.sizing import Wish
+from thera.imaging.sizing import TargetSize
 from thera.models import Model
 
 FilterName = Literal["gaussian", "box", "butterworth", "ideal", "none"]
@@ -41,10 +41,10 @@ class Order(BaseModel):
     quality: int | None = None  # of JPEG, WebP and AVIF; as in the program, others have no use for it
 
     @property
-    def wish(self) -> Wish:
+    def wish(self) -> TargetSize:
         if self.width is not None and self.height is not None:
-            return Wish(scale=self.scale, size=(self.height, self.width))
-        return Wish(scale=self.scale, width=self.width, height=self.height)
+            return TargetSize(scale=self.scale, size=(self.height, self.width))
+        return TargetSize(scale=self.scale, width=self.width, height=self.height)
 
     def check(self, shape: tuple[int, int]) -> None:
         """Refuses what `thera upscale` would of a picture of `shape`, before any work."""

@@ -1,4 +1,4 @@
-"""What a raster's numbers mean: the values that stand for 0 and 1, and the one that means nothing."""
+"""Value ranges: which sample values stand for 0 and 1 where a network looks."""
 
 import math
 from dataclasses import dataclass
@@ -8,12 +8,66 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.errors import InvalidInput
-from thera.imaging.picture import Range
 
 #: Percentiles that stand for 0 and 1 unless others are given: a few outliers shall not darken all the rest.
 PERCENTILES = (0.5, 99.5)
 #: Bits of a number that one pass over the raster decides.
 _DIGIT = 16
+
+
+@dataclass(frozen=True)
+class Range:
+    """The sample values that stand for 0 and for 1 where the network looks."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, samples: NDArray) -> "Range":
+        """Unsigned integers of 8 and 16 bits span their whole type, other integers what they hold, and floats
+        0 to 1 or what they hold if that is more.
+
+        >>> Range.of(np.zeros((2, 2), np.uint8))
+        Range(low=0.0, high=255.0)
+        >>> Range.of(np.array([[-20.0, 300.0]]))
+        Range(low=-20.0, high=300.0)
+        """
+        return cls.of_type(samples.dtype) or cls.of_extremes(samples.min(), samples.max())
+
+    @classmethod
+    def of_type(cls, dtype: np.dtype) -> "Range | None":
+        """What samples of a type span whatever they hold; None where that depends on what they hold."""
+        spans = dtype.kind == "u" and dtype.itemsize <= 2  # in either byte order
+        return cls(0.0, float(np.iinfo(dtype).max)) if spans else None
+
+    @classmethod
+    def of_extremes(cls, lowest: np.number, highest: np.number) -> "Range":
+        """What samples span of which these are the lowest and the highest."""
+        low, high = float(lowest), float(highest)
+        if not (np.isfinite(low) and np.isfinite(high)):
+            raise InvalidInput("The image holds NaN or infinite values: replace them before it is scaled.")
+        if highest.dtype.kind == "f" and low >= 0 and high <= 1:
+            return cls(0.0, 1.0)
+        return cls(low, high if high > low else low + 1.0)
+
+    def normalise(self, samples: NDArray) -> NDArray[np.float32]:
+        """Samples as float32, `low` at 0 and `high` at 1."""
+        if samples.dtype.itemsize <= 2 and samples.dtype.kind == "u" and self.low == 0:
+            return np.multiply(samples, np.float32(1 / self.high), dtype=np.float32)
+        return ((samples.astype(np.float64) - self.low) / (self.high - self.low)).astype(np.float32)
+
+    def restore(self, values: NDArray[np.float32], dtype: np.dtype) -> NDArray:
+        """The samples of type `dtype` that `values` stand for: integers rounded, and held to their range."""
+        # float32 may hold fewer digits than the wide types: 1e9 and 1e9 + 1 are the same to it.
+        wide = dtype.itemsize > (4 if dtype.kind == "f" else 2)
+        scaled: NDArray = values.astype(np.float64 if wide else np.float32)
+        scaled *= self.high - self.low
+        scaled += self.low
+        if dtype.kind != "f":
+            limits = np.iinfo(dtype)
+            np.rint(scaled, out=scaled)
+            np.clip(scaled, limits.min, limits.max, out=scaled)
+        return scaled.astype(dtype, copy=False)
 
 
 @dataclass(frozen=True)
@@ -160,3 +214,13 @@ def marked(samples: NDArray, valid: NDArray[np.bool_], nodata: float) -> NDArray
     else:
         beside = dtype.type(int(mark) + (1 if mark < np.iinfo(dtype).max else -1))
     return np.where(valid, np.where(samples == mark, beside, samples), mark)
+
+
+def depth_name(dtype: np.dtype) -> str:
+    """What a person calls a sample type.
+
+    >>> depth_name(np.dtype(np.uint16)), depth_name(np.dtype(np.float32))
+    ('16-bit', '32-bit float')
+    """
+    kind = {"u": "", "i": " signed", "f": " float"}[dtype.kind]
+    return f"{8 * dtype.itemsize}-bit{kind}"

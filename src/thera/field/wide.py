@@ -21,8 +21,8 @@ import numpy as np
 from thera.errors import InvalidInput
 from thera.field.grid import FEW_PIXELS, SAMPLES_PER_FOOTPRINT
 from thera.field.points import evaluate, principal_axes, restore
-from thera.field.product import send
 from thera.field.psf import Box, Filter, Gaussian, Lanczos
+from thera.field.tables import send
 
 if TYPE_CHECKING:
     from thera.field.heatfield import HeatField

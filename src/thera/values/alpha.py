@@ -1,4 +1,8 @@
-"""Transparency: colours where nothing shows, and an alpha that stays empty or full where it was."""
+"""Where a picture shows nothing: values that stand in there, and an alpha that stays empty or full.
+
+What a file stores under a transparent pixel is arbitrary, mostly black, and nodata is no value at all. A
+network that looked at either would draw dark fringes along every edge, so visible values are continued there.
+"""
 
 from collections.abc import Sequence
 
@@ -9,50 +13,34 @@ from thera.field.grid import Axis
 
 #: In input pixels: places closer than this are the same.
 ROUNDING = 1e-6
-#: Rows filled at a time, so that a large picture never exists in float.
-_ROWS = 256
-
-
-def fill_hidden(samples: NDArray) -> NDArray:
-    """The picture (H×W×C, alpha last) with the visible colours continued under fully transparent pixels.
-
-    What a file stores there is arbitrary, mostly black, and a network that looks at it draws dark fringes
-    along every edge. Each hidden pixel takes the mean of the visible ones in the smallest block around it
-    that has any: down a pyramid of halved images and up again. Visible colours and alpha are untouched.
-    """
-    visible = samples[..., -1] > 0
-    if visible.all() or not visible.any():
-        return samples
-    filled = samples.copy()
-    coarse = continued(*_halved(samples[..., :-1], visible[..., None]))
-    for top in range(0, len(samples), _ROWS):
-        rows = slice(top, min(top + _ROWS, len(samples)))
-        values = _doubled(coarse, samples.shape[:2], rows)
-        if samples.dtype.kind != "f":
-            values = np.rint(values)
-        colours = values.astype(samples.dtype)
-        np.copyto(filled[rows, :, :-1], colours, where=~visible[rows, :, None])
-    return filled
 
 
 def continued(
-    values: NDArray[np.float32], known: NDArray[np.bool_], levels: int | None = None, default: float = 0.5
+    values: NDArray[np.float32], known: NDArray[np.bool_], levels: int, default: float = 0.5
 ) -> NDArray[np.float32]:
-    """H×W×C values, continued where they are not `known` (H×W×1 or H×W×C) from where they are.
+    """H×W×C values, continued where they are not `known` (H×W×C) from where they are.
 
     Each unknown value is the mean of the known ones in the smallest block around it that has any, blended
-    with its neighbours'. Blocks are as large as 2 to the power of `levels`, beyond which there is only
-    `default`, or as large as it takes.
+    with its neighbours'. Blocks are as large as 2 to the power of `levels`. Where there are none of these,
+    `default` stands in.
 
-    >>> continued(np.float32([[[3], [np.nan], [np.nan]]]), np.array([[[True], [False], [False]]]))[0, :, 0]
+    >>> continued(np.float32([[[3], [0], [0]]]), np.array([[[True], [False], [False]]]), 2)[0, :, 0]
     array([3., 3., 3.], dtype=float32)
     """
-    if known.all():
-        return values
-    if levels == 0 or not known.any():
-        return np.where(known, values, np.float32(default))
-    coarse = continued(*_halved(values, known), None if levels is None else levels - 1, default)
-    return np.where(known, values, _doubled(coarse, known.shape[:2], slice(0, len(known))))
+    filled, reached = _filled(values, known, levels)
+    return np.where(reached, filled, np.float32(default))
+
+
+def _filled(
+    values: NDArray[np.float32], known: NDArray[np.bool_], levels: int
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """The values with those filled in that known ones reach, and which these are."""
+    if levels == 0 or known.all() or not known.any():
+        return values, known
+    coarse, there = _filled(*_halved(values, known), levels - 1)
+    fill, weight = (_doubled(each, known.shape[:2]) for each in (coarse * there, there.astype(np.float32)))
+    np.divide(fill, weight, out=fill, where=weight > 0)
+    return np.where(known, values, fill), known | (weight > 0)
 
 
 def _halved(values: NDArray, known: NDArray[np.bool_]) -> tuple[NDArray, NDArray[np.bool_]]:
@@ -69,18 +57,18 @@ def _halved(values: NDArray, known: NDArray[np.bool_]) -> tuple[NDArray, NDArray
     return np.divide(total, count, out=total, where=count > 0), count > 0
 
 
-def _doubled(coarse: NDArray, shape: tuple[int, int], rows: slice) -> NDArray:
-    """Rows of the image of `shape` between the centres of `coarse`, linearly."""
+def _doubled(coarse: NDArray, shape: tuple[int, int]) -> NDArray:
+    """The image of `shape` between the centres of `coarse`, linearly."""
 
-    def between(axis: int, start: int, stop: int) -> tuple[NDArray, NDArray, NDArray[np.float32]]:
-        position = (np.arange(start, stop) + 0.5) / 2 - 0.5
+    def between(axis: int) -> tuple[NDArray, NDArray, NDArray[np.float32]]:
+        position = (np.arange(shape[axis]) + 0.5) / 2 - 0.5
         low = np.floor(position).astype(int)
         last = coarse.shape[axis] - 1
         return np.clip(low, 0, last), np.clip(low + 1, 0, last), (position - low).astype(np.float32)
 
-    a, b, f = between(0, rows.start, rows.stop)
+    a, b, f = between(0)
     lines = coarse[a] * (1 - f)[:, None, None] + coarse[b] * f[:, None, None]
-    a, b, f = between(1, 0, shape[1])
+    a, b, f = between(1)
     return lines[:, a] * (1 - f)[:, None] + lines[:, b] * f[:, None]
 
 

@@ -1,0 +1,88 @@
+"""Writing files so that they appear whole or not at all, and saying why one cannot be written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from thera.errors import ImageFileError, TheraError
+
+
+@contextmanager
+def replacing(path: Path, error: type[TheraError] = ImageFileError) -> Iterator[BinaryIO]:
+    """A file to write that becomes `path` when all went well, and otherwise leaves nothing behind."""
+    with replacing_path(path, error) as temporary, temporary.open("x+b") as file:
+        yield file
+
+
+@contextmanager
+def replacing_path(path: Path, error: type[TheraError] = ImageFileError) -> Iterator[Path]:
+    """A path for a new file or folder that becomes `path` when all went well; otherwise it is removed."""
+    # Named before it is made: a signal at any moment finds a name to remove.
+    temporary = partial_path(path)
+    try:
+        yield temporary
+        if temporary.is_dir() and path.is_dir():
+            shutil.rmtree(path)
+        temporary.replace(path)
+    except OSError as problem:
+        if problem.errno is None:
+            raise
+        raise error(f"{path} could not be written: {reason_of(problem)}.") from problem
+    finally:
+        if temporary.is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            temporary.unlink(missing_ok=True)
+
+
+def partial_path(path: Path) -> Path:
+    """A new name beside `path` for what becomes `path` when it is whole."""
+    return path.with_name(f".{path.stem[:40]}-{os.urandom(4).hex()}.part")
+
+
+def partial_stem(path: Path) -> str | None:
+    """The stem, up to 40 letters of it, of what a partial file or folder was to become; None for others.
+
+    >>> partial_stem(partial_path(Path("photo.png")))
+    'photo'
+    """
+    name = re.fullmatch(r"\.(.*)-[0-9a-f]{8}\.part", path.name)
+    return None if name is None else name[1]
+
+
+def reason_of(error: OSError) -> str:
+    """Why a file could not be written, within a sentence."""
+    if error.errno == errno.ENOSPC:
+        return "the disk is full"
+    return (error.strerror or str(error)).lower()
+
+
+def check_place(output: Path, overwrite: bool, source: Path | None = None) -> None:
+    """Refuses a file that cannot be written, that exists (unless `overwrite`), or that is the input itself."""
+    try:
+        kind = output.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        kind = 0
+    except OSError as error:  # a name too long, a link to itself
+        raise ImageFileError(f"{output} could not be written: {reason_of(error)}.") from error
+    if stat.S_ISDIR(kind):
+        raise ImageFileError(f"The output {output} is a folder; a file name was expected.")
+    if not output.parent.is_dir():
+        raise ImageFileError(f"The folder {output.parent} of the output does not exist: make it first.")
+    if not os.access(output.parent, os.W_OK):
+        raise ImageFileError(f"The folder {output.parent} may not be written to: check its permissions.")
+    if kind:
+        if source is not None and os.path.exists(source) and os.path.samefile(source, output):
+            raise ImageFileError(f"The output {output} is the input itself: choose another name.")
+        if not stat.S_ISREG(kind):
+            raise ImageFileError(f"The output {output} is a pipe or a device: choose another name.")
+        if not overwrite:
+            raise ImageFileError(f"The output {output} exists: pass --overwrite to replace it.")

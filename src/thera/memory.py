@@ -1,0 +1,53 @@
+"""Amounts of memory: what the machine has, what a job may take, and how people write it."""
+
+from __future__ import annotations
+
+import math
+import os
+
+from thera.errors import InvalidInput
+
+
+def physical_memory() -> int | None:
+    """The machine's memory in bytes, where the system tells."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def default_memory() -> int:
+    """Bytes that a job may take unless told otherwise: 4 GiB, or half of a small machine's memory."""
+    return min(4 << 30, (physical_memory() or 8 << 30) // 2)
+
+
+def parse_bytes(text: str) -> int:
+    """A number of bytes as people write it.
+
+    >>> parse_bytes("2GiB"), parse_bytes("500 MB"), parse_bytes("1.5g")
+    (2147483648, 500000000, 1610612736)
+    """
+    units = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+    units |= {f"{u}ib": n for u, n in units.items() if u} | {"b": 1}
+    units |= {f"{u}b": 1000**i for i, u in enumerate("kmgt", 1)}
+    number = text.strip().lower().rstrip("kmgtib ")
+    unit = text.strip().lower()[len(number) :].strip()
+    try:
+        count = float(number) * units[unit]
+    except (ValueError, KeyError):
+        count = math.nan
+    if not (math.isfinite(count) and count >= 1):
+        raise InvalidInput(f"{text!r} is not an amount of memory: write it like 2GiB or 500MB.")
+    return int(count)
+
+
+def human_bytes(count: float) -> str:
+    """
+    >>> human_bytes(1_610_612_736)
+    '1.5 GiB'
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:.3g} TiB"

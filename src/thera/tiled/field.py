@@ -1,0 +1,284 @@
+"""`TiledField`: the heat field of a picture of any size, encoded in tiles as it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thera.field import Filter, HeatField
+from thera.field.ensemble import mean
+from thera.field.grid import Axis, Box
+from thera.field.needed import cells_needed, cells_needed_at
+from thera.field.psf import to_numpy
+from thera.field.render import bands as render_bands
+from thera.models import Model
+from thera.tiled.options import Options
+from thera.tiled.plan import BAND_MEMORY, RENDER_MEMORY, Plan, tile_side, with_halo
+from thera.tiled.source import Source
+
+#: The share of the memory that tiles are encoded in; the rest holds the fields they become.
+ENCODING = 0.6
+#: The least side of a tile, however little memory there is.
+LEAST_SIDE = 32
+
+
+class Tiles(Protocol):
+    """Where encoded tiles are kept: one square of a fixed grid after the other."""
+
+    def get(self, tile: Box, encode: Callable[[], list[HeatField]]) -> list[HeatField]:
+        """The fields of a tile, one for each rotation: kept ones, or those that `encode` makes."""
+
+
+class Strip(NamedTuple):
+    """Some output rows from side to side: their places, and h×w×3 values."""
+
+    rows: Axis
+    cols: Axis
+    values: NDArray[np.float32]
+
+
+class TiledField:
+    """The heat field of a picture of any size. It is encoded tile by tile where it is read, and never whole.
+
+    `side`: of the square tiles, in cells; as large as the memory allows unless given.
+    `tiles`: keeps encoded tiles between calls. Without it, nothing is kept, and only what is needed is encoded.
+
+    Functions take `report`, which is called after every tile that was encoded, and may raise to stop.
+
+    >>> import thera
+    >>> from thera.tiled import ArraySource
+    >>> field = TiledField(thera.load("edsr-air"), ArraySource(np.zeros((20, 30, 3), np.float32)))
+    >>> field.render(Axis.whole(20, 50), Axis.whole(30, 75)).shape
+    (50, 75, 3)
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        source: Source,
+        options: Options | None = None,
+        *,
+        side: int | None = None,
+        tiles: Tiles | None = None,
+    ) -> None:
+        self.model, self.source, self.options = model, source, options or Options()
+        self._side, self._tiles = side, tiles
+
+    @cached_property
+    def side(self) -> int:
+        if self._side is not None:
+            return self._side
+        least = -(-LEAST_SIDE // self.model.info.alignment) * self.model.info.alignment
+        return max(least, tile_side(self.model.info, ENCODING * self.options.limit))
+
+    # ---- reading
+
+    def render(
+        self,
+        rows: Axis,
+        cols: Axis,
+        derivative: tuple[int, int] = (0, 0),
+        report: Callable[[], object] = lambda: None,
+    ) -> NDArray[np.float32]:
+        """The output pixels of two axes, h×w×3: of any part of an output of any size."""
+        filters = self.options.filters(self.model, (rows.step, cols.step))
+        box = self._needed(rows, cols, filters)
+        fields = self.fields(box, report)
+        return _rendered(fields, filters, rows.since(box[0]), cols.since(box[1]), derivative)
+
+    def sample(
+        self,
+        points: NDArray[np.float64],
+        jacobian: NDArray[np.float64],
+        report: Callable[[], object] = lambda: None,
+    ) -> NDArray[np.float32]:
+        """The field at points (N, 2) within the picture, N ≥ 1: (N, 3).
+
+        `jacobian`, (2, 2) or (N, 2, 2), holds the sides of the output pixels as columns.
+        """
+        filters = self.options.filters(self.model, np.linalg.norm(jacobian, axis=-2).reshape(-1, 2)[0])
+        kappa = self.model.info.kappa
+        box = cells_needed_at(points, jacobian, self.source.shape, filters[0], kappa)
+        inside = points - box[:2]
+        return mean(
+            to_numpy(field.sample(inside, psf, jacobian=jacobian, memory=RENDER_MEMORY))
+            for field, psf in zip(self.fields(box, report), filters, strict=True)
+        )
+
+    def rows(self, plan: Plan, progress: Callable[[int], object] = lambda pixels: None) -> Iterator[Strip]:
+        """The output of a plan from the top down, some rows at a time.
+
+        `progress` is called with numbers of output pixels done, and may raise to stop.
+        """
+        down, cols = (Axis.whole(n, N) for n, N in zip(plan.source, plan.size, strict=True))
+        cols = cols[cols.within(plan.cols[0], plan.cols[-1])]
+        filters = self.options.filters(self.model, (down.step, cols.step))
+        if not len(cols):
+            return
+        count = max(1, BAND_MEMORY // (12 * len(cols)))
+        for low, high in pairwise(plan.rows):
+            strip = down[down.within(low, high)]
+            if not len(strip):
+                continue
+            top, left, bottom, right = self._needed(strip, cols, filters)
+            area = len(strip) * len(cols)
+            cuts = (left, *(cut for cut in plan.cols if left < cut < right), right)
+            fields = self._encoded((top, bottom), cuts, _shares(progress, 0.8 * area, len(cuts) - 1))
+            for start, stop in _bands(strip.cell, count):
+                part = strip[start:stop]
+                values = _rendered(fields, filters, part.since(top), cols.since(left))
+                yield Strip(part, cols, values)
+                progress(round(area * stop / len(strip) * 0.2) - round(area * start / len(strip) * 0.2))
+            del fields  # before the next strip takes as much
+
+    def _needed(self, rows: Axis, cols: Axis, filters: Sequence[Filter]) -> Box:
+        return cells_needed(rows, cols, self.source.shape, filters[0], self.model.info.kappa)
+
+    # ---- encoding
+
+    def fields(self, box: Box, report: Callable[[], object] = lambda: None) -> list[HeatField]:
+        """The fields of the cells of a box, one for each rotation."""
+        top, left, bottom, right = box
+        return self._encoded(self._cuts(top, bottom), self._cuts(left, right), report)
+
+    def tiles(self, box: Box) -> list[Box]:
+        """The tiles of the fixed grid that hold the cells of a box."""
+        top, left, bottom, right = box
+        H, W = self.source.shape
+        side = self.side
+        return [
+            (t, le, min(t + side, H), min(le + side, W))
+            for t in range(top // side * side, bottom, side)
+            for le in range(left // side * side, right, side)
+        ]
+
+    def encode(self, tile: Box) -> list[HeatField]:
+        """The fields of the cells of a tile, one for each rotation, encoded with their halo."""
+        return list(self._rotations(tile))
+
+    def _rotations(self, tile: Box) -> Iterator[HeatField]:
+        top, left, bottom, right = tile
+        H, W = self.source.shape
+        above, below = with_halo(top, bottom, H, self.model.info)
+        before, behind = with_halo(left, right, W, self.model.info)
+        image = self.source.cells((above, before, below, behind))
+        rows, cols = slice(top - above, bottom - above), slice(left - before, right - before)
+        if not self.options.ensemble:
+            yield self.model.encode(image).crop(rows, cols)
+            return
+        for field in self.model.encode_rotations(image):
+            yield field.crop(rows, cols)
+            del field  # or the next rotation is encoded beside this one
+
+    def _cuts(self, low: int, high: int) -> tuple[int, ...]:
+        """Where to cut [low, high) into tiles: on the fixed grid if tiles are kept, else into equal parts."""
+        if self._tiles is not None:
+            return (low, *range(low // self.side * self.side + self.side, high, self.side), high)
+        align = self.model.info.alignment
+        count = -(-(high - low) // self.side)
+        inner = (round((low + (high - low) * k / count) / align) * align for k in range(1, count))
+        return tuple(dict.fromkeys((low, *inner, high)))
+
+    def _encoded(
+        self, rows: Sequence[int], cols: Sequence[int], report: Callable[[], object]
+    ) -> list[HeatField]:
+        """The fields of the cells from the first to the last cut, encoded in tiles between the cuts."""
+        box = (rows[0], cols[0], rows[-1], cols[-1])
+        whole: list[HeatField] = []
+        for top, bottom in pairwise(rows):
+            for left, right in pairwise(cols):
+                for turn, part in enumerate(self._part((top, left, bottom, right))):
+                    if turn == len(whole):
+                        whole.append(_room_for(part, box))
+                    if part.shape != whole[turn].shape:
+                        place = slice(top - box[0], bottom - box[0]), slice(left - box[1], right - box[1])
+                        whole[turn].pixels[place] = part.pixels
+                        whole[turn].features[place] = part.features
+                    del part  # or the next tile is encoded beside this one
+                report()
+        return whole
+
+    def _part(self, part: Box) -> Iterator[HeatField]:
+        """The fields of a tile or of a part of one, from those that are kept or encoded now."""
+        if self._tiles is None:
+            yield from self._rotations(part)
+            return
+        (tile,) = self.tiles(part)
+        rows, cols = (
+            slice(low - start, high - start)
+            for low, high, start in zip(part[:2], part[2:], tile[:2], strict=True)
+        )
+        for field in self._tiles.get(tile, lambda: self.encode(tile)):
+            yield field.crop(rows, cols)
+
+
+def _room_for(tile: HeatField, box: Box) -> HeatField:
+    """A field of all cells of a box, to be filled in; the tile itself if it has as many."""
+    shape = (box[2] - box[0], box[3] - box[1])
+    if tile.shape == shape:
+        return tile
+    empty = tile.namespace.empty
+    return HeatField.of(
+        tile.head,
+        empty((*shape, 3), dtype=tile.pixels.dtype, device=tile.device),
+        empty((*shape, tile.features.shape[2]), dtype=tile.features.dtype, device=tile.device),
+    )
+
+
+def _rendered(
+    fields: Sequence[HeatField],
+    filters: Sequence[Filter],
+    rows: Axis,
+    cols: Axis,
+    derivative: tuple[int, int] = (0, 0),
+) -> NDArray[np.float32]:
+    """The mean of the renderings of all rotations."""
+
+    def rendered(field: HeatField, psf: Filter) -> NDArray[np.float32]:
+        out = np.empty((len(rows), len(cols), 3), np.float32)
+        for start, band in render_bands(field, rows, cols, psf, derivative, RENDER_MEMORY):
+            out[start : start + band.shape[0]] = to_numpy(band)
+        return out
+
+    return mean(rendered(field, psf) for field, psf in zip(fields, filters, strict=True))
+
+
+def divided(progress: Callable[[int], object], parts: int) -> Callable[[int], None]:
+    """`progress` for `parts` jobs that each count all pixels: together they count every pixel once."""
+    counted = told = 0
+
+    def report(pixels: int) -> None:
+        nonlocal counted, told
+        counted += pixels
+        before, told = told, counted // parts
+        progress(told - before)
+
+    return report
+
+
+def _shares(progress: Callable[[int], object], total: float, parts: int) -> Callable[[], None]:
+    """A function that reports one of `parts` equal shares of `total` at each call."""
+    done = 0
+
+    def report() -> None:
+        nonlocal done
+        done += 1
+        progress(round(total * done / parts) - round(total * (done - 1) / parts))
+
+    return report
+
+
+def _bands(cells: NDArray[np.int64], count: int) -> Iterator[tuple[int, int]]:
+    """Cuts rows into bands of at most `count`, between cells where it can, so that none is computed twice."""
+    start = 0
+    while start < len(cells):
+        stop = min(start + count, len(cells))
+        if stop < len(cells) and cells[stop] > cells[start]:
+            stop = max(start + 1, int(np.searchsorted(cells, cells[stop])))
+        yield start, stop
+        start = stop

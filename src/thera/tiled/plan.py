@@ -1,0 +1,165 @@
+"""How a picture is cut into tiles so that scaling it stays within its memory.
+
+A tile is encoded with the halo that the network's view needs, padded with zeros only where the image itself
+ends. The result is therefore that of the whole image, to float rounding, whatever the tiles.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from thera.errors import InvalidInput
+from thera.field.needed import reach
+from thera.memory import human_bytes
+from thera.models import Info, Model
+from thera.tiled.options import Options
+
+#: Bytes that rendering works in, and bytes of one band of float32 output.
+RENDER_MEMORY, BAND_MEMORY = 64 << 20, 24 << 20
+#: Bytes of the process itself, with a small model: Python, NumPy and ONNX Runtime; and what PyTorch adds.
+PROCESS_MEMORY, TORCH_MEMORY = 200 << 20, 300 << 20
+#: Peak bytes that an encoder takes for each pixel it looks at, as measured: backbone + variant.
+ENCODER_BYTES = {"edsr": 1400, "rdn": 11_000, "air": 0, "plus": 11_600, "pro": 10_600}
+#: Channels of the features that a field keeps.
+FEATURES = {"air": 64, "plus": 128, "pro": 64}
+#: Accept up to 15 % more encoding than the best plan's if it saves memory.
+GOOD_ENOUGH = 1.15
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where the rows of an image are cut into strips, and its columns into tiles.
+
+    From the first cut to the last it is the whole image, or a part of it: the output pixels whose centres lie
+    there. `encoded` counts the pixels that are encoded, halos included.
+    """
+
+    source: tuple[int, int]
+    size: tuple[int, int]
+    rows: tuple[int, ...]
+    cols: tuple[int, ...]
+    memory: int
+    encoded: int
+
+    @property
+    def overlap(self) -> float:
+        """How many pixels are encoded for each pixel of the input: what halos cost."""
+        return self.encoded / ((self.rows[-1] - self.rows[0]) * (self.cols[-1] - self.cols[0]))
+
+    @property
+    def tiles(self) -> int:
+        return (len(self.rows) - 1) * (len(self.cols) - 1)
+
+
+def make_plan(
+    model: Model,
+    source: tuple[int, int],
+    size: tuple[int, int],
+    options: Options,
+    *,
+    planes: int = 1,
+    held: int = 0,
+    part: tuple[slice, slice] | None = None,
+    good_enough: float = GOOD_ENOUGH,
+) -> Plan:
+    """The cheapest tiles within the memory of `options`.
+
+    `planes`: how many groups of bands are scaled side by side.
+    `held`: bytes that input and output take; the process itself comes on top.
+    `part`: the rows and columns of the input to scale, all of them unless given.
+    `good_enough`: a plan that encodes this many times the pixels of the best one is taken if it is smaller.
+    """
+    info, memory = model.info, options.limit
+    down, along = part or (slice(0, source[0]), slice(0, source[1]))
+    H, W = down.stop - down.start, along.stop - along.start
+    steps = [n / N for n, N in zip(source, size, strict=True)]
+    beyond = max(reach(psf, steps, info.kappa) for psf in options.filters(model, steps))
+    per_pixel, per_cell = encoder_bytes(info), field_bytes(info) * planes * options.rotations
+    fixed = held + process_bytes(info) + RENDER_MEMORY + (2 + planes) * BAND_MEMORY
+
+    def candidate(strips: int, columns: int) -> Plan:
+        rows, cols = _equal_cuts(down, strips, info.alignment), _equal_cuts(along, columns, info.alignment)
+        # With its halo a tile is at most this long, and all of them together at most that.
+        around = 2 * (info.halo + beyond)
+        beside = 2 * info.halo if source[1] == W else around  # a part of the image looks beyond its sides too
+        height, width = rows[1] - rows[0], cols[1] - cols[0]
+        tall = min(source[0], height + around + info.alignment)
+        wide = min(source[1], width + beside + info.alignment)
+        all_tall = min(source[0], H + around) + around * (len(rows) - 2)
+        all_wide = min(source[1], W + beside) + beside * (len(cols) - 2)
+        strip = min(source[0], height + 2 * beyond) * min(source[1], W + 2 * beyond)
+        need = fixed + tall * wide * per_pixel + strip * per_cell
+        return Plan(source, size, rows, cols, memory=need, encoded=all_tall * all_wide)
+
+    candidates = [
+        candidate(strips, columns)
+        for columns in _divisions(W, info.alignment)
+        for strips in _divisions(H, info.alignment)
+    ]
+    possible = [plan for plan in candidates if plan.memory <= memory]
+    if not possible:
+        least = min(plan.memory for plan in candidates)
+        raise InvalidInput(
+            f"Scaling {W}×{H} to {size[1]}×{size[0]} needs at least {human_bytes(least)} of memory and may"
+            f" take {human_bytes(memory)}: allow more with --memory (memory=), or write PNG or TIFF, which"
+            " go to disk as they come."
+        )
+    best = min(plan.encoded for plan in possible)
+    frugal = (plan for plan in possible if plan.encoded <= good_enough * best)
+    return min(frugal, key=lambda plan: plan.memory)
+
+
+def tile_side(info: Info, memory: float) -> int:
+    """The side of the largest square tile, without its halo, that is encoded within `memory` bytes.
+
+    It is 0 or less where the halo alone needs more.
+    """
+    side = int(math.sqrt(max(0.0, memory) / encoder_bytes(info))) - 2 * info.halo - info.alignment
+    return side // info.alignment * info.alignment
+
+
+def tile_memory(info: Info, side: int) -> int:
+    """Bytes that encoding a square tile of this side takes, halo included."""
+    return (side + 2 * info.halo + info.alignment) ** 2 * encoder_bytes(info)
+
+
+def encoder_bytes(info: Info) -> int:
+    """Peak bytes for each pixel that is encoded at once."""
+    return ENCODER_BYTES[info.spec.backbone] + ENCODER_BYTES[info.spec.variant]
+
+
+def field_bytes(info: Info) -> int:
+    """Bytes of each cell of a field."""
+    return 4 * (FEATURES[info.spec.variant] + 3)
+
+
+def process_bytes(info: Info) -> int:
+    """Bytes of the process before it does anything."""
+    return PROCESS_MEMORY + (TORCH_MEMORY if info.engine == "torch" else 0)
+
+
+def with_halo(low: int, high: int, length: int, info: Info) -> tuple[int, int]:
+    """What must be encoded for the cells [low, high) of an axis of `length` to be exact.
+
+    Both ends keep whole windows between them and the image's own ends, so that windows lie as they do in the
+    whole image, also when the ensemble turns it.
+    """
+    start = max(0, low - info.halo) // info.alignment * info.alignment
+    behind = max(0, length - high - info.halo) // info.alignment * info.alignment
+    return start, length - behind
+
+
+def _divisions(length: int, alignment: int) -> list[int]:
+    """Numbers of parts worth trying, ever farther apart: 1, 2, 3, … 8, 10, 12, …"""
+    most = max(1, length // max(8, alignment))
+    parts = [1]
+    while parts[-1] < most:
+        parts.append(min(most, max(parts[-1] + 1, int(parts[-1] * 1.2))))
+    return parts
+
+
+def _equal_cuts(cells: slice, parts: int, alignment: int) -> tuple[int, ...]:
+    """Where to cut `cells` into about equal parts, each a multiple of the alignment long."""
+    step = math.ceil((cells.stop - cells.start) / parts / alignment) * alignment
+    return (*range(cells.start, cells.stop, step), cells.stop)

@@ -1,0 +1,37 @@
+"""What a `TiledField` reads: the cells of a picture, in windows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thera.field.grid import Box
+
+
+class Source(Protocol):
+    """A picture of any size as a network sees it."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(H, W) in pixels."""
+
+    def cells(self, box: Box) -> NDArray[np.float32]:
+        """The pixels of a window as h×w×3 floats in [0, 1]."""
+
+
+@dataclass(frozen=True)
+class ArraySource:
+    """A picture in memory that already is what a network sees: H×W×3 floats in [0, 1]."""
+
+    pixels: NDArray[np.float32]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.pixels.shape[0], self.pixels.shape[1]
+
+    def cells(self, box: Box) -> NDArray[np.float32]:
+        top, left, bottom, right = box
+        return self.pixels[top:bottom, left:right]

@@ -1,0 +1,107 @@
+"""Which bands of a picture are seen together, which one is alpha, and which values are no data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+COLOURS = ("red", "green", "blue")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Bands that a network sees together: three colours, or one band that is shown to it three times.
+
+    `bands` are counted from 0. `alpha`: it says where the other bands show anything.
+    `inks`: stored as what they take away from white, and seen as the light that is left.
+    """
+
+    bands: tuple[int, ...]
+    alpha: bool = False
+    inks: bool = False
+
+    def __str__(self) -> str:
+        numbers = ", ".join(str(band + 1) for band in self.bands)
+        return f"band {numbers}" if len(self.bands) == 1 else f"bands {numbers}"
+
+
+@dataclass(frozen=True)
+class Bands:
+    """The bands of a picture: the groups they are seen in, and the nodata value of each, if it has one.
+
+    >>> Bands.of_colours("rgb", alpha=True).groups
+    (Group(bands=(0, 1, 2), alpha=False, inks=False), Group(bands=(3,), alpha=True, inks=False))
+    """
+
+    groups: tuple[Group, ...]
+    nodata: tuple[float | None, ...] = ()
+
+    @classmethod
+    def of_colours(cls, colour: str, alpha: bool, covers: bool = True) -> Bands:
+        """Of a picture whose colour model is grey, rgb or cmyk, with alpha behind the colours.
+
+        `covers`: alpha covers; otherwise it is a band like another.
+        """
+        groups = [Group((0,))] if colour == "grey" else [Group((0, 1, 2), inks=colour == "cmyk")]
+        if colour == "cmyk":
+            groups.append(Group((3,), inks=True))
+        if alpha:
+            groups.append(Group((groups[-1].bands[-1] + 1,), alpha=covers))
+        return cls(tuple(groups))
+
+    @classmethod
+    def named(cls, names: Sequence[str], nodata: Sequence[float | None] = (), covers: bool = True) -> Bands:
+        """Of bands that are called red, green, blue or alpha, or anything else; others stand alone."""
+        rgb: tuple[int, ...] = ()
+        if all(names.count(name) == 1 for name in COLOURS):
+            rgb = tuple(names.index(name) for name in COLOURS)
+        alone = [
+            Group((band,), alpha=covers and name == "alpha")
+            for band, name in enumerate(names)
+            if band not in rgb
+        ]
+        return cls((Group(rgb), *alone) if rgb else tuple(alone), tuple(nodata))
+
+    @property
+    def count(self) -> int:
+        return sum(len(group.bands) for group in self.groups)
+
+    @property
+    def alpha(self) -> int | None:
+        """The band that says where the others show anything."""
+        return next((group.bands[0] for group in self.groups if group.alpha), None)
+
+    @property
+    def partial(self) -> bool:
+        """True if some samples may be invalid: there is an alpha or a nodata value."""
+        return self.alpha is not None or any(value is not None for value in self.nodata)
+
+    def valid(
+        self, samples: NDArray, bands: Sequence[int], alpha: NDArray | None = None
+    ) -> NDArray[np.bool_] | None:
+        """Which samples (h×w×n, of these bands) are valid; None if all are.
+
+        Invalid are nodata values, numbers that are not finite where a nodata value is declared, and what
+        lies under an `alpha` (h×w) of 0. The alpha itself is always valid.
+        """
+        valid: NDArray[np.bool_] | None = None
+        for i, band in enumerate(bands):
+            nodata = self.nodata[band] if self.nodata else None
+            if nodata is None:
+                continue
+            if valid is None:
+                valid = np.ones(samples.shape, bool)
+            if samples.dtype.kind == "f":
+                valid[..., i] &= np.isfinite(samples[..., i])
+            if not math.isnan(nodata):
+                # A float's nodata is written with more digits than the float has.
+                mark = samples.dtype.type(nodata) if samples.dtype.kind == "f" else nodata
+                valid[..., i] &= samples[..., i] != mark
+        if alpha is not None:
+            shown = (alpha > 0)[..., None] | (np.array(bands) == self.alpha)
+            valid = shown if valid is None else valid & shown
+        return None if valid is None or valid.all() else valid

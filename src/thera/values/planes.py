@@ -1,0 +1,144 @@
+"""A group of bands as a network sees it, three colours in [0, 1], and its values back to samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thera.field.grid import Axis, Box
+from thera.values.alpha import AlphaLimits, continued
+from thera.values.bands import Bands, Group
+from thera.values.ranges import Range
+
+
+class Samples(Protocol):
+    """The samples of a picture of any size, read in windows."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+    @property
+    def dtype(self) -> np.dtype: ...
+    def read(self, box: Box, bands: Sequence[int]) -> tuple[NDArray, NDArray[np.bool_] | None]:
+        """Samples h×w×n of some bands in a window, and which of them are valid; None if all are."""
+
+
+@dataclass(frozen=True)
+class ArraySamples:
+    """Samples in memory: of a whole picture, or of a part that starts at `origin` in a picture of `shape`."""
+
+    array: NDArray  # h×w×bands
+    bands: Bands
+    shape: tuple[int, int]
+    origin: tuple[int, int] = (0, 0)
+
+    @classmethod
+    def whole(cls, array: NDArray, bands: Bands) -> ArraySamples:
+        return cls(array, bands, (array.shape[0], array.shape[1]))
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.array.dtype
+
+    def read(self, box: Box, bands: Sequence[int]) -> tuple[NDArray, NDArray[np.bool_] | None]:
+        rows, cols = (
+            slice(low - start, high - start)
+            for low, high, start in zip(box[:2], box[2:], self.origin, strict=True)
+        )
+        window = self.array[rows, cols]
+        first, last = bands[0], bands[-1] + 1  # a view where they are neighbours, as they mostly are
+        samples = window[..., first:last] if last - first == len(bands) else window[..., list(bands)]
+        alpha = None if self.bands.alpha is None else window[..., self.bands.alpha]
+        return samples, self.bands.valid(samples, bands, alpha)
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A group of bands as what `TiledField` reads: a source of cells, h×w×3 floats in [0, 1].
+
+    `span` holds the sample values that are seen as 0 and 1. Invalid samples are continued from valid ones
+    around them. What stands in for one depends on blocks of 2 to the power of `levels` around it, and not on
+    the window it is read in.
+    """
+
+    samples: Samples
+    group: Group
+    span: Range
+    levels: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.samples.shape
+
+    def cells(self, box: Box) -> NDArray[np.float32]:
+        """The pixels of a window as the network sees them."""
+        samples, valid = self.samples.read(box, self.group.bands)
+        if valid is None:
+            values = self.span.normalise(samples)
+        else:
+            wide = self._around(box)
+            samples, valid = self.samples.read(wide, self.group.bands)
+            values = self.span.normalise(samples)
+            if valid is not None:
+                values = continued(np.where(valid, values, np.float32(0)), valid, self.levels)
+            top, left = box[0] - wide[0], box[1] - wide[1]
+            values = values[top : top + box[2] - box[0], left : left + box[3] - box[1]]
+        if self.group.inks:
+            values = 1 - values
+        return values if values.shape[2] == 3 else np.repeat(values, 3, axis=2)
+
+    def _around(self, box: Box) -> Box:
+        """The window that decides what stands in for invalid samples of a box: three blocks on each side."""
+        block = 2**self.levels
+        top, left = (max(0, low // block - 3) * block for low in box[:2])
+        bottom, right = (
+            min(n, (-(-high // block) + 3) * block) for n, high in zip(self.shape, box[2:], strict=True)
+        )
+        return top, left, bottom, right
+
+    def put(self, values: NDArray[np.float32], rows: Axis, cols: Axis, out: NDArray) -> None:
+        """Stores n×W'×3 values in the group's bands of `out`, n×W'×bands samples at these output pixels."""
+        limits = None
+        if self.group.alpha:
+            box = tuple(
+                edge
+                for low in (True, False)
+                for edge in (_edge(axis, n, low) for axis, n in zip((rows, cols), self.shape, strict=True))
+            )
+            alpha = self.samples.read(box, self.group.bands)[0][..., 0]  # type: ignore[arg-type]
+            size = [n / axis.step for n, axis in zip(alpha.shape, (rows, cols), strict=True)]
+            limits = AlphaLimits(alpha, size).at(rows.since(box[0]), cols.since(box[1]))
+        self.store(values, out, limits)
+
+    def store(
+        self, values: NDArray[np.float32], out: NDArray, limits: tuple[NDArray, NDArray] | None = None
+    ) -> None:
+        """Stores h×w×3 values, held between the lowest and highest samples that `limits` allow."""
+        bands = self.group.bands
+        if len(bands) == 1:
+            values = values.mean(axis=-1, keepdims=True)
+        if self.group.inks:
+            values = 1 - values
+        if limits is not None:
+            low, high = (self.span.normalise(limit) for limit in limits)
+            values = np.clip(values, low[..., None], high[..., None])
+        # Another type than the input's, for a format that cannot hold it, spans its whole range.
+        span = self.span if out.dtype == self.samples.dtype else Range.of(np.zeros(1, out.dtype))
+        samples = span.restore(values, out.dtype)
+        for i, band in enumerate(bands):
+            out[..., band] = samples[..., i]
+
+
+def _edge(axis: Axis, cells: int, low: bool) -> int:
+    """The first or last cell whose alpha limits output pixels of an axis."""
+    margin = int(np.ceil(axis.step)) + 1
+    return max(0, int(axis.cell[0]) - margin) if low else min(cells, int(axis.cell[-1]) + 1 + margin)
+
+
+def planes_of(samples: Samples, bands: Bands, spans: Sequence[Range], halo: int) -> list[Plane]:
+    """The planes to scale, colours before alpha. `halo`: how far the network looks."""
+    levels = max(1, (halo - 1).bit_length())
+    return [Plane(samples, group, span, levels) for group, span in zip(bands.groups, spans, strict=True)]

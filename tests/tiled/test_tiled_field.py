@@ -1,0 +1,213 @@
+"""Tiles and bands change nothing but the memory it takes."""
+
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from thera.errors import InvalidInput
+from thera.field import Box, Gaussian, Lanczos, Point, Seamless
+from thera.field.grid import Axis
+from thera.models import Model
+from thera.tiled import ArraySource, Options, Plan, TiledField, make_plan
+from thera.tiled import field as tiled_field
+from thera.tiled.plan import GOOD_ENOUGH, with_halo
+
+
+def rendered(model, image, plan, options=None) -> np.ndarray:
+    strips = TiledField(model, ArraySource(image), options).rows(plan)
+    return np.concatenate([strip.values for strip in strips])
+
+
+def plan_of(source, size, rows, cols) -> Plan:
+    return Plan(source, size, rows, cols, memory=0, encoded=0)
+
+
+SIZES = [(850, 402), (282, 402), (283, 353), (235, 335), (95, 134), (70, 100), (20, 31), (1, 1)]
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("ensemble", [False, True])
+def test_tiled_equals_untiled_up_and_down_with_and_without_ensemble(model, size, ensemble, monkeypatch):
+    image = np.random.default_rng(0).random((94, 134, 3), np.float32)
+    whole = model.upscale(image, size=size, ensemble=ensemble)
+    monkeypatch.setattr(tiled_field, "BAND_MEMORY", 12 * size[1] * 7)  # bands of seven rows
+    plan = plan_of((94, 134), size, (0, 31, 40, 94), (0, 50, 57, 134))
+    np.testing.assert_allclose(rendered(model, image, plan, Options(ensemble=ensemble)), whole, atol=1e-5)
+
+
+@pytest.mark.parametrize("psf", [Gaussian(0.7), Gaussian(2.0), Box(3.0), Point()], ids=str)
+def test_tiled_equals_untiled_for_filters_that_look_far(model, psf):
+    image = np.random.default_rng(1).random((80, 90, 3), np.float32)
+    whole = model.upscale(image, size=(33, 100), psf=psf)
+    plan = plan_of((80, 90), (33, 100), (0, 20, 50, 80), (0, 45, 90))
+    np.testing.assert_allclose(rendered(model, image, plan, Options(psf)), whole, atol=1e-5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 90), st.integers(1, 90), st.integers(1, 30))
+def test_every_output_row_is_made_once_whatever_the_sizes(model, H, W, rows, cols, step):
+    image = np.random.default_rng(2).random((H, W, 3), np.float32)
+    plan = plan_of((H, W), (rows, cols), (*range(0, H, step), H), (*range(0, W, step), W))
+    np.testing.assert_allclose(
+        rendered(model, image, plan), model.upscale(image, size=(rows, cols)), atol=1e-5
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.tuples(st.integers(1, 50), st.integers(1, 50)),
+    st.tuples(st.integers(1, 90), st.integers(1, 90)),
+    st.lists(st.integers(0, 50), min_size=3, max_size=5),
+    st.lists(st.integers(0, 50), min_size=3, max_size=5),
+)
+def test_a_part_of_the_image_is_scaled_as_that_part_of_the_whole(model, source, size, rows, cols):
+    image = np.random.default_rng(3).random((*source, 3), np.float32)
+    cuts = [
+        sorted({min(cut, n) for cut in cuts} | {n - 1, n})
+        for cuts, n in zip((rows, cols), source, strict=True)
+    ]
+    plan = plan_of(source, size, *(tuple(part) for part in cuts))
+    whole = model.upscale(image, size=size)
+    mine = [Axis.whole(n, N).within(part[0], part[-1]) for n, N, part in zip(source, size, cuts, strict=True)]
+    expected = whole[mine[0], mine[1]]
+    if expected.size:
+        np.testing.assert_allclose(rendered(model, image, plan), expected, atol=1e-5)
+    else:
+        assert list(TiledField(model, ArraySource(image)).rows(plan)) == []
+
+
+def test_progress_adds_up_to_the_output(model):
+    done = []
+    plan = plan_of((50, 40), (111, 97), (0, 20, 50), (0, 15, 40))
+    image = np.zeros((50, 40, 3), np.float32)
+    list(TiledField(model, ArraySource(image)).rows(plan, done.append))
+    assert sum(done) == 111 * 97
+
+
+def test_plans_stay_within_their_memory_and_cover_the_image(model):
+    for source in ((10, 10), (3000, 2000), (500, 40000), (40000, 500), (20000, 20000)):
+        size = (source[0] * 4, source[1] * 4)
+        for memory in (700 << 20, 2 << 30, 16 << 30):
+            plan = make_plan(model, source, size, Options(memory=memory), held=100 << 20)
+            assert plan.memory <= memory
+            assert plan.rows[0] == plan.cols[0] == 0
+            assert (plan.rows[-1], plan.cols[-1]) == source
+            assert all(a < b for cuts in (plan.rows, plan.cols) for a, b in pairwise(cuts))
+
+
+def test_more_memory_never_means_more_work(model):
+    costs = [
+        make_plan(model, (3000, 4000), (6000, 8000), Options(memory=m << 20)).encoded
+        for m in (600, 1000, 2000, 4000, 32000)
+    ]
+    assert all(b <= GOOD_ENOUGH * a for a, b in pairwise(costs))
+    assert costs[-1] <= GOOD_ENOUGH * 3000 * 4000
+
+
+def test_a_small_image_is_one_tile(model):
+    assert make_plan(model, (256, 256), (1024, 1024), Options(memory=2 << 30)).tiles == 1
+
+
+def test_too_little_memory_is_said_before_anything_is_computed(model):
+    with pytest.raises(InvalidInput, match="--memory"):
+        make_plan(model, (3000, 4000), (6000, 8000), Options(memory=100 << 20))
+
+
+def test_windows_lie_in_a_tile_as_they_lie_in_the_image_from_every_side():
+    info = SimpleNamespace(halo=16, alignment=8)
+    for length in (100, 131):
+        for low, high in ((0, 8), (24, 40), (64, 96), (96, length)):
+            start, stop = with_halo(low, high, length, info)
+            assert start <= max(0, low - 16)
+            assert stop >= min(length, high + 16)
+            assert start % 8 == 0
+            assert (length - stop) % 8 == 0
+
+
+@pytest.mark.parametrize(("variant", "ensemble"), [("air", False), ("plus", False), ("pro", True)])
+def test_tiled_equals_untiled_with_the_networks_themselves(variant, ensemble):
+    torch = pytest.importorskip("torch")
+    from thera.models.torch_engine import TorchEngine
+    from thera.models.weights import describe
+    from thera.networks import Spec, Thera
+
+    torch.manual_seed(0)
+    network = Thera(Spec("edsr", variant))
+    with torch.no_grad():
+        network.head.weight[: 3 * network.spec.components] *= 30  # amplitudes as large as a trained network's
+    real = Model(TorchEngine(network, "cpu"), describe(network))
+    # Long enough that both tiles end within the image, halo and all, and no multiple of eight, so that Pro's
+    # windows begin elsewhere when the ensemble turns the image.
+    H, W = 2 * real.info.halo + 21, 8
+    image = np.random.default_rng(0).random((H, W, 3), np.float32)
+    middle = real.info.halo + 8 - real.info.halo % 8
+    rows = (0, middle, H)
+    whole = real.upscale(image, scale=1.5, ensemble=ensemble)
+    assert np.abs(whole - np.clip(whole, 0.2, 0.8)).max() > 0.1
+    tiled = rendered(real, image, plan_of((H, W), whole.shape[:2], rows, (0, W)), Options(ensemble=ensemble))
+    np.testing.assert_allclose(tiled, whole, atol=1e-5)
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["nothing kept", "tiles kept"])
+@pytest.mark.parametrize("psf", [None, Gaussian(2.0), Box(3.0), Lanczos()], ids=str)
+@pytest.mark.parametrize("step", [0.06, 0.4, 1.0, 3.7], ids="step {}".format)
+def test_any_part_of_any_output_is_that_part_of_the_whole(model, kept, psf, step):
+    image = np.random.default_rng(4).random((61, 75, 3), np.float32)
+    rows, cols = (Axis.whole(n, round(n / step)) for n in image.shape[:2])
+    part = [slice(len(axis) // 3, len(axis) // 3 + min(40, len(axis) // 2)) for axis in (rows, cols)]
+    whole = model.upscale(image, size=(len(rows), len(cols)), psf=psf)
+    field = TiledField(model, ArraySource(image), Options(psf), side=16, tiles=KeptTiles() if kept else None)
+    for _ in range(2):
+        found = field.render(rows[part[0]], cols[part[1]])
+        np.testing.assert_allclose(found, whole[part[0], part[1]], atol=1e-5)
+
+
+class KeptTiles:
+    """Keeps all tiles, and fails if one is encoded twice."""
+
+    def __init__(self) -> None:
+        self.kept: dict = {}
+
+    def get(self, tile, encode):
+        if tile not in self.kept:
+            self.kept[tile] = encode()
+        return self.kept[tile]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.floats(0.03, 6),
+    st.floats(0.03, 6),
+    st.sampled_from([Seamless(), Gaussian(1.7), Lanczos(), Box(2.0), Point()]),
+    st.booleans(),
+)
+def test_points_read_the_same_from_tiles_as_from_the_whole(model, seed, long, short, psf, ensemble):
+    rng = np.random.default_rng(seed)
+    image = rng.random((50, 44, 3), np.float32)
+    turn = np.linalg.qr(rng.standard_normal((2, 2)))[0]
+    jacobian = turn * (long, short)
+    centre = rng.random(2) * image.shape[:2]
+    points = np.clip(centre + rng.normal(0, 2, (20, 2)), 0, image.shape[:2])
+    found = TiledField(model, ArraySource(image), Options(psf, ensemble), side=16).sample(points, jacobian)
+    fields = list(model.encode_rotations(image)) if ensemble else [model.encode(image)]
+    whole = np.mean([field.sample(points, psf, jacobian=jacobian) for field in fields], axis=0)
+    np.testing.assert_allclose(found, whole, atol=2e-5)
+
+
+def test_a_report_may_stop_between_two_tiles(model):
+    encoded = []
+
+    def report() -> None:
+        encoded.append(1)
+        if len(encoded) == 3:
+            raise InterruptedError
+
+    field = TiledField(model, ArraySource(np.zeros((64, 64, 3), np.float32)), side=16)
+    with pytest.raises(InterruptedError):
+        field.fields((0, 0, 64, 64), report)
+    assert len(encoded) == 3
