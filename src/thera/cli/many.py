@@ -217,7 +217,7 @@ def _scale_store(run: Run, source: Path, output: Path | None, cluster: Cluster) 
 
 @contextmanager
 def _compute_with(cluster: Cluster) -> Iterator[int]:
-    """Dask's computations are done there, so many tasks at a time: in threads of this process unless message."""
+    """Dask computes there, and how many tasks at a time; in threads of this process unless told otherwise."""
     from thera.dask.clusters import connected
 
     if cluster == Cluster():
