@@ -1,11 +1,8 @@
-"""A Triton kernel for what programs leave behind: each one summand of a gradient.
+"""The sum of partial gradients, and a second stream to compute it on.
 
-There are tens to hundreds of them, and the gradients are small: PyTorch's sum is three times as slow as the
-bytes.
+Where many programs add to the same gradient, each writes its own part, and this kernel sums the parts. There
+are tens to hundreds of them and each is small: PyTorch's sum takes three times as long as reading them.
 """
-
-# mypy: disallow-untyped-defs=False
-# A kernel's arguments have no types; those in capitals are compile-time constants, as Triton writes them.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,8 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-TILE = 4096  # numbers at a time
-FEW = 16384  # columns: of no more, a program takes a few only, so that there are enough programs
+TILE = 4096  # numbers that a program loads at a time
+FEW = 16384  # up to so many columns, a program takes 16 instead of 128, so that there are enough programs
 
 
 @triton.jit
@@ -32,7 +29,7 @@ def _sum(parts, out, columns, ROWS: tl.constexpr, BR: tl.constexpr, BC: tl.const
 
 
 def summed(parts: Tensor) -> Tensor:
-    """parts.sum(0) of contiguous float32 on a GPU."""
+    """parts.sum(0). parts: contiguous, float32, on a GPU."""
     rows, out = parts.shape[0], parts.new_empty(parts.shape[1:])
     BC = 16 if out.numel() <= FEW else 128
     _sum[(triton.cdiv(out.numel(), BC),)](
@@ -48,11 +45,11 @@ def _second_stream(device: torch.device) -> torch.cuda.Stream:
 
 @contextmanager
 def beside(device: torch.device) -> Iterator[Callable[[], None]]:
-    """What is launched within runs beside what follows it, until the function that is given is called.
+    """Runs what is launched inside on a second stream, and gives the function that waits for it.
 
-    Small kernels then fill what the ends of large ones leave idle.
+    Small kernels then use the multiprocessors that large ones leave idle as they end.
     """
-    if device.type != "cuda":  # interpreted
+    if device.type != "cuda":  # in the tests
         yield lambda: None
         return
     first, second = torch.cuda.current_stream(device), _second_stream(device)

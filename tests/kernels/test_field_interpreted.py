@@ -35,7 +35,7 @@ def plain(features, weight, bias, bank, kappa, x, t) -> tuple[torch.Tensor, torc
 
 def report() -> dict[str, list[float]]:
     """Relative errors of both outputs and of all gradients."""
-    from thera.networks.kernels import Fields
+    from thera.kernels.field import Fields
 
     found = {}
     for q, c in ((1, 64), (3, 32)):

@@ -1,7 +1,7 @@
 """The Swin kernels under Triton's interpreter, on a CPU: their arithmetic, windows and borders.
 
-Triton reads TRITON_INTERPRET when it is imported, so the comparison runs in a process of its own: this file
-as a script, which prints what the tests below then claim something about.
+Triton reads TRITON_INTERPRET when it is imported, so the comparison runs in another process: the `found`
+fixture runs this file as a script and gives the tests what it printed.
 """
 
 import copy
@@ -30,15 +30,14 @@ def layers(shift: int) -> tuple[torch.nn.Module, torch.nn.Module]:
 
 def errors(shift: int, shape: tuple[int, int, int], dtype: torch.dtype, drop: bool) -> dict[str, float]:
     """Relative errors against the plain form in float64: the output, ∂x, every parameter's gradient."""
-    from thera.networks import kernels_swin as kernels
-    from thera.networks.swinir import WIDTH, fit, shift_mask
+    from thera.networks.swinir import ALIGNED_WIDTH, WIDTH, fit, shift_mask
 
     layer, plain = layers(shift)
     x = torch.randn(*shape, WIDTH).to(dtype)
     keep = torch.rand(2, shape[0], 1, 1, 1) + 0.5 if drop else None
-    ours = fit(x, *shape, kernels.ALIGNED_WIDTH).requires_grad_()
+    ours = fit(x, *shape, ALIGNED_WIDTH).requires_grad_()
     theirs = x.double().requires_grad_()
-    out = kernels.swin_layer(layer, ours, keep, dtype)
+    out = layer.in_kernels(ours, keep, dtype)
     reference = plain(theirs, shift_mask(*shape[1:], x.device).double(), keep)
     weight = torch.randn(reference.shape)
     gx, *gradients = torch.autograd.grad((out[..., :WIDTH] * weight).sum(), [ours, *layer.parameters()])
@@ -52,33 +51,29 @@ def errors(shift: int, shape: tuple[int, int, int], dtype: torch.dtype, drop: bo
 
 def aligned_error() -> float:
     """Inference with parameters that are padded already."""
-    from thera.networks import kernels_swin as kernels
-    from thera.networks.swinir import WIDTH, fit, shift_mask
+    from thera.networks.swinir import ALIGNED_WIDTH, WIDTH, fit, shift_mask
 
     layer, plain = layers(4)
     layer.align()
     x = torch.randn(1, 8, 16, WIDTH)
     with torch.no_grad():
-        out = kernels.swin_layer(layer, fit(x, 1, 8, 16, kernels.ALIGNED_WIDTH), None, torch.float32)
+        out = layer.in_kernels(fit(x, 1, 8, 16, ALIGNED_WIDTH), None, torch.float32)
         return relative(out[..., :WIDTH], plain(x.double(), shift_mask(8, 16, x.device).double(), None))
 
 
 def report() -> dict[str, object]:
-    from thera.networks import kernels_swin as kernels
-    from thera.networks import kernels_swin_attention as attention
-    from thera.networks import kernels_swin_products as products
-    from thera.networks import kernels_swin_weights as weights
+    from thera.kernels.swin import attention, mlp, norm, weights
 
     attention.MULTIPROCESSORS = 4  # few programs, so that each has several windows
-    products.EXPAND = products.EXPAND_BACKWARD = products.EXPAND_F32
-    weights.FOLD_ROWS, kernels.ROW_SIZES["BM"] = 64, 64
+    mlp.EXPAND = mlp.EXPAND_BACKWARD = mlp.EXPAND_F32
+    weights.FOLD_ROWS, norm.NORM = 64, norm.NORM._replace(pixels=64)
     found = {
         "whole windows": errors(0, (1, 8, 8), torch.float32, drop=False),  # less than a tile
         "shifted windows": errors(4, (2, 16, 24), torch.float32, drop=True),
         "f16": errors(4, (1, 16, 8), torch.float16, drop=True),
         "aligned": aligned_error(),
     }
-    kernels.holds_rows = lambda _: False
+    norm.can_keep_rows = lambda _: False
     return found | {
         "whole windows, small memory": errors(0, (1, 8, 16), torch.float32, drop=False),
         "shifted windows, small memory": errors(4, (1, 16, 24), torch.float32, drop=True),

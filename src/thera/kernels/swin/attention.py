@@ -1,42 +1,30 @@
-"""Triton kernels for attention in the windows of the Swin layer, and its gradients.
+"""Attention inside the windows of the Swin layer, and its gradients.
 
-Windows are never gathered: pixels stay in the image's order, and a program knows where the 64 pixels of its
-window lie and which of them the cyclic shift brought together.
+No tensor is rearranged into windows. The pixels stay in image order; a program computes where the 64 pixels
+of its window are, and which of them the cyclic shift brought together from opposite borders. The plain form
+is `thera.networks.swinir.window_attention`.
 """
 
-# mypy: disallow-untyped-defs=False
-# A kernel's arguments have no types; those in capitals are compile-time constants, as Triton writes them.
-
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from thera.networks.kernels_convnext import INTERPRETED, MULTIPROCESSORS
-from thera.networks.kernels_sums import summed
-from thera.networks.kernels_swin_products import multiply_as
-from thera.networks.spec import WINDOW
-from thera.networks.swinir import ALIGNED_HEAD, ALIGNED_WIDTH, HEAD, HEADS
+from thera.kernels.common import INTERPRETED, MULTIPROCESSORS, Tile, matmul_precision
+from thera.kernels.sums import summed
+from thera.kernels.swin.sizes import ALIGNED_HEAD, ALIGNED_WIDTH, AREA, HEAD, HEADS
 
-
-class Share(NamedTuple):
-    """How windows are shared out among programs that persist."""
-
-    programs: int  # to a multiprocessor
-    stages: int
-    registers: int | None = None
-
-
-# benchmarks/kernels_swin.py times these and their alternatives.
-ATTENTION, ATTENTION_BACKWARD, ATTENTION_F32 = Share(4, 3), Share(3, 3, 168), Share(2, 1)
-AREA = WINDOW * WINDOW
+# A program works on one window at a time. benchmarks/kernels_swin.py compares these with others.
+ATTENTION = Tile(pixels=AREA, warps=4, stages=3, programs=4)
+ATTENTION_BACKWARD = Tile(pixels=AREA, warps=4, stages=3, programs=3, registers=168)
+ATTENTION_F32 = Tile(pixels=AREA, warps=4, stages=1, programs=2)
 
 
 @triton.jit
 def _position(table, h, HEADS: tl.constexpr):
-    """64×64: one head's bias between any two pixels of a window, in units of log 2."""
+    """64×64: one head's bias between any two pixels of a window, in units of log 2 (for exp2)."""
     i = tl.arange(0, 64)[:, None]
     j = tl.arange(0, 64)[None, :]
     at = (i // 8 - j // 8 + 7) * 15 + (i % 8 - j % 8 + 7)
@@ -45,8 +33,8 @@ def _position(table, h, HEADS: tl.constexpr):
 
 @triton.jit
 def _window(window, H, W, SHIFT: tl.constexpr):
-    """Of a window: its 64 pixels' numbers, its sample, and which pixels lie beyond the border that the shift
-    wrapped around (two bits; those of different bits do not attend to one another)."""
+    """The numbers of a window's 64 pixels, its sample, and two bits per pixel: was it wrapped around the
+    bottom, or the right border? Pixels of different bits do not attend to each other."""
     i = tl.arange(0, 64)
     line = window // (W // 8)
     sample = line // (H // 8)
@@ -63,7 +51,7 @@ def _window(window, H, W, SHIFT: tl.constexpr):
 
 @triton.jit
 def _logits(q, k, position, beyond, scale, SHIFT: tl.constexpr, PRECISION: tl.constexpr):
-    """q kᵀ / √30 + position + mask in units of log 2."""
+    """q kᵀ / √30 + position + mask, in units of log 2."""
     s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * 1.4426950408889634) + position
     if SHIFT:
         s = tl.where(beyond[:, None] == beyond[None, :], s, s - 144.26950408889634)
@@ -76,7 +64,7 @@ def _attention(
     KEEP: tl.constexpr, SHIFT: tl.constexpr, HEADS: tl.constexpr, HEAD: tl.constexpr, D: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """A program owns one head and every P-th window: the head's position bias stays in registers."""
+    """A program takes one head and every P-th window: the head's position bias stays in registers."""
     h = tl.program_id(0)
     i, d = tl.arange(0, 64), tl.arange(0, D)
     position = _position(table, h, HEADS)
@@ -104,9 +92,9 @@ def _attention_backward(
     KEEP: tl.constexpr, SHIFT: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """As forward; the gradient of the head's position bias stays in registers too.
+    """As `_attention`. The gradient of the head's position bias stays in registers, too.
 
-    What a matrix is needed for last comes first: registers are short.
+    Registers are scarce: the order of statements is such that each matrix is needed as briefly as possible.
     """
     h = tl.program_id(0)
     i, d = tl.arange(0, 64), tl.arange(0, D)
@@ -140,35 +128,32 @@ def _attention_backward(
     tl.store(to + i[:, None] * 64 + i[None, :], gp)
 
 
-def _attention_share(
-    qkv: Tensor, keep: Tensor | None, shift: int, share: Share
-) -> tuple[tuple[int, int], dict[str, Any]]:
-    """Grid and last arguments of the two kernels of attention."""
-    windows, share = qkv.shape[0] // AREA, ATTENTION_F32 if qkv.dtype == torch.float32 else share
-    programs = max(1, min(windows, share.programs * MULTIPROCESSORS // HEADS))
+def _grid(
+    qkv: Tensor, keep: Tensor | None, shift: int, tile: Tile
+) -> tuple[tuple[int, int], dict[str, Any]]:  # fmt: skip
+    """The grid and the last arguments of both kernels."""
+    tile = ATTENTION_F32 if qkv.dtype == torch.float32 else tile
+    windows = qkv.shape[0] // AREA
+    programs = max(1, min(windows, tile.programs * MULTIPROCESSORS // HEADS))
     steps = triton.cdiv(windows, programs)
     constants: dict[str, Any] = {"KEEP": keep is not None, "SHIFT": shift, "HEADS": HEADS, "D": ALIGNED_HEAD}
-    constants["PRECISION"] = multiply_as(qkv.dtype)
-    constants |= {"num_warps": 4, "num_stages": share.stages, "maxnreg": share.registers}
-    constants["steps"] = tl.constexpr(steps) if INTERPRETED else steps  # it knows no other bounds of loops
+    constants |= {"PRECISION": matmul_precision(qkv.dtype)} | tile.launch()
+    constants["steps"] = tl.constexpr(steps) if INTERPRETED else steps  # the interpreter's loops need one
     return (HEADS, triton.cdiv(windows, steps)), constants
 
 
 def attention(
     qkv: Tensor, table: Tensor, keep: Tensor | None, shift: int, H: int, W: int
 ) -> tuple[Tensor, Tensor]:
-    """keep · softmax(q kᵀ / √30 + position) v in windows shifted by `shift`, keep in column 30.
+    """keep · softmax(q kᵀ / √30 + position) v in windows shifted by `shift`, with keep in column 30.
 
-    qkv: M×576 (three times six heads of 32) in the order of N×H×W pixels; keep: N. Returns M×192, and the
-    logarithms of the softmax's sums in the order of windows.
+    qkv: M×576 (three times six heads of 32) for N×H×W pixels; keep: N. Returns M×192, and the logarithms of
+    the softmax's sums, window by window.
     """
     M = qkv.shape[0]
     out, logsum = qkv.new_empty(M, ALIGNED_WIDTH), qkv.new_empty(M, HEADS, dtype=torch.float32)
-    grid, constants = _attention_share(qkv, keep, shift, ATTENTION)
-    _attention[grid](
-        qkv, table, keep, out, logsum, M // AREA, H, W, HEAD**-0.5,
-        HEAD=HEAD, **constants,
-    )  # fmt: skip
+    grid, constants = _grid(qkv, keep, shift, ATTENTION)
+    _attention[grid](qkv, table, keep, out, logsum, M // AREA, H, W, HEAD**-0.5, HEAD=HEAD, **constants)
     return out, logsum
 
 
@@ -178,7 +163,7 @@ def attention_backward(
     """∂qkv, and ∂position (6×64×64)."""
     M = qkv.shape[0]
     gqkv = torch.empty_like(qkv)
-    grid, constants = _attention_share(qkv, keep, shift, ATTENTION_BACKWARD)
+    grid, constants = _grid(qkv, keep, shift, ATTENTION_BACKWARD)
     gposition = qkv.new_empty(grid[1], HEADS, AREA, AREA, dtype=torch.float32)
     _attention_backward[grid](
         qkv, table, keep, logsum, gy, gqkv, gposition, M // AREA, H, W, HEAD**-0.5, **constants

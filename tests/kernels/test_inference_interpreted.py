@@ -1,7 +1,7 @@
 """The kernels of inference under Triton's interpreter, on a CPU: their arithmetic and their borders.
 
-Triton reads TRITON_INTERPRET when it is imported, so the comparison runs in a process of its own: this file
-as a script, which prints what the tests below then claim something about.
+Triton reads TRITON_INTERPRET when it is imported, so the comparison runs in another process: the `found`
+fixture runs this file as a script and gives the tests what it printed.
 """
 
 import json
@@ -41,17 +41,17 @@ def errors(C: int, c: int, shape: tuple[int, int], turns: float) -> list[float]:
 
 
 def edsr_error() -> float:
-    from thera.networks.backbones import EDSR
-    from thera.networks.kernels_inference import FusedEDSR
+    from thera.networks.edsr import EDSR
+    from thera.networks.inference import FastEDSR
 
     torch.manual_seed(0)
     plain = EDSR(blocks=2).to(memory_format=torch.channels_last).requires_grad_(False)
     image = torch.rand(1, 3, 5, 7).contiguous(memory_format=torch.channels_last)
-    return (FusedEDSR(plain)(image) - plain(image)).abs().max().item()
+    return (FastEDSR(plain)(image) - plain(image)).abs().max().item()
 
 
 def report() -> dict[str, object]:
-    from thera.networks import kernels_render as kernels
+    from thera.kernels import render as kernels
 
     kernels.MULTIPROCESSORS = 6
     results: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""The Triton kernels against the plain PyTorch forms they replace. Run on a CUDA machine: pytest -m gpu."""
+"""The kernels of the heat field against the plain form. Run on a CUDA machine: pytest -m gpu."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def relative(a: torch.Tensor, b: torch.Tensor) -> float:
 @pytest.mark.parametrize("c", [32, 512])
 @pytest.mark.parametrize("q", [1, 3])
 def test_last_layer_and_field_equal_the_plain_form_and_its_gradients(c, q, operand, tolerance):
-    from thera.networks.kernels import Fields
+    from thera.kernels.field import Fields
 
     torch.set_float32_matmul_precision("highest")
     g = torch.Generator("cuda").manual_seed(c + q)

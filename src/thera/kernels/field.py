@@ -1,56 +1,32 @@
-"""Triton kernels for training on a GPU: the heat field, and the last layer before it.
+"""The heat field for training, with the last layer before it.
 
-They exist for one reason: memory traffic. The field of one step has 75 million sinusoids whose arguments,
-sines and products never leave the registers here. What they leave for the last layer is one matrix, so that
-its gradients are one product each. The plain PyTorch form beside which they are tested is `heat.heat_field`.
+These kernels save memory traffic. One training step has 75 million sinusoids: their arguments, sines and
+products stay in registers. The backward kernel writes the gradients of amplitudes and phases as one matrix,
+so that the last layer's gradients are one matrix product each. The plain form is
+`thera.networks.heat.heat_field`.
 """
 
-# mypy: disallow-untyped-defs=False
-# A kernel's arguments have no types; those in capitals are compile-time constants, as Triton writes them.
-
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from thera.networks.kernels_render import _sine
-from thera.networks.kernels_sums import summed
+from thera.kernels.common import MULTIPROCESSORS, Tile, sine
+from thera.kernels.sums import summed
 
-
-class Cut(NamedTuple):
-    """How a kernel is cut."""
-
-    rows: int  # pixels at a time
-    components: int  # at a time: 32 divide any number of them
-    warps: int
-    stages: int  # of the software pipeline
-
-
-# benchmarks/kernels.py times these and their alternatives.
-FORWARD, BACKWARD = Cut(16, 32, 4, 3), Cut(16, 32, 4, 1)
-PROGRAMS = 132 * 16  # of the backward pass, in all
+# benchmarks/kernels.py compares these with others. The channels are components: they must divide c.
+FORWARD = Tile(pixels=16, channels=32, warps=4, stages=3)
+BACKWARD = Tile(pixels=16, channels=32, warps=4, stages=1, programs=16)
 
 
 @triton.jit
 def _heat_forward(
-    amplitude,
-    phase,
-    w,
-    kappa,
-    x,
-    t,
-    value,
-    slope,
-    M,
-    AREA,
-    Q: tl.constexpr,
-    C: tl.constexpr,
-    BM: tl.constexpr,
-    BK: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+    amplitude, phase, w, kappa, x, t, value, slope, M, AREA,
+    Q: tl.constexpr, C: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """BM pixels, at target q of each."""
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     q = tl.program_id(1)
     ok = rows < M
@@ -65,7 +41,7 @@ def _heat_forward(
         w1 = tl.load(w + k)[None, :]
         w2 = tl.load(w + C + k)[None, :]
         z = tl.load(phase + at[:, None] * C + k[None, :], ok[:, None], 0.0) + w1 * x1 + w2 * x2
-        sin, cos = _sine(z, False), _sine(z, True)
+        sin, cos = sine(z, False), sine(z, True)
         sin = sin * tl.exp(-(w1 * w1 + w2 * w2) * kt)
         a = amplitude + at[:, None] * (3 * C) + k[None, :]
         a0 = tl.load(a, ok[:, None], 0.0).to(tl.float32)
@@ -97,27 +73,13 @@ def _heat_forward(
 
 @triton.jit
 def _heat_backward(
-    amplitude,
-    phase,
-    w,
-    kappa,
-    x,
-    t,
-    gv,
-    gs,
-    gfield,
-    gsums,
-    M,
-    AREA,
-    Q: tl.constexpr,
-    C: tl.constexpr,
-    BM: tl.constexpr,
-    BK: tl.constexpr,
-    STEPS: tl.constexpr,
+    amplitude, phase, w, kappa, x, t, gv, gs, gfield, gsums, M, AREA,
+    Q: tl.constexpr, C: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, STEPS: tl.constexpr,
     STAGES: tl.constexpr,
-):
-    """Each program owns a chunk of components and every P-th block of rows, so that the gradients of the bank
-    and of the last layer's biases stay in registers. gfield: M×4c, of the amplitudes (3×c) and the phases."""
+):  # fmt: skip
+    """A program takes one chunk of components and every P-th block of rows, so that the gradients of the bank
+    and of the last layer's biases stay in registers. gfield: M×4c, for the amplitudes (3×c) and the phases.
+    """
     k = tl.program_id(0) * BK + tl.arange(0, BK)
     w1 = tl.load(w + k)[None, :]
     w2 = tl.load(w + C + k)[None, :]
@@ -152,7 +114,7 @@ def _heat_backward(
             h20 = tl.load(gs + p * 6 + 4, ok, 0.0)[:, None]
             h21 = tl.load(gs + p * 6 + 5, ok, 0.0)[:, None]
             z = phi + w1 * x1 + w2 * x2
-            sin, cos = _sine(z, False), _sine(z, True)
+            sin, cos = sine(z, False), sine(z, True)
             damped = sin * decay
             ga0 += g0 * damped + (h00 * w1 + h01 * w2) * cos
             ga1 += g1 * damped + (h10 * w1 + h11 * w2) * cos
@@ -193,10 +155,10 @@ def heat_forward(
     M, c = phase.shape
     value = torch.empty(N, H, W, q, 3, device=x.device)
     slope = torch.empty(N, H, W, q, 3, 2, device=x.device)
-    BM, BK, warps, stages = FORWARD
+    BM, BK = FORWARD.pixels, FORWARD.channels
     _heat_forward[(triton.cdiv(M, BM), q)](
         amplitude, phase, w, kappa, x, t, value, slope, M, H * W,
-        Q=q, C=c, BM=BM, BK=BK, STAGES=stages, num_warps=warps,
+        Q=q, C=c, BM=BM, BK=BK, **FORWARD.launch_staged(),
     )  # fmt: skip
     return value, slope
 
@@ -204,27 +166,27 @@ def heat_forward(
 def heat_backward(
     amplitude: Tensor, phase: Tensor, w: Tensor, kappa: Tensor, x: Tensor, t: Tensor, gv: Tensor, gs: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of amplitude and phase, M×4c in the type of the amplitude; their sums over the rows (4×c),
-    with behind them those of the bank (2×c) and of κ (a summand from each component)."""
+    """The gradients of amplitude and phase: M×4c, in the dtype of the amplitude. Then seven rows of c sums:
+    the four sums of those gradients over the pixels, the bank's gradient (two), κ's (per component)."""
     _, H, W, q, _ = x.shape
     M, c = phase.shape
     gfield = amplitude.new_empty(M, 4 * c)
-    BM, BK, warps, stages = BACKWARD
-    programs = max(1, min(triton.cdiv(M, BM), PROGRAMS * BK // c))
+    BM, BK = BACKWARD.pixels, BACKWARD.channels
+    programs = max(1, min(triton.cdiv(M, BM), MULTIPROCESSORS * BACKWARD.programs * BK // c))
     gsums = torch.empty(programs, 7, c, device=x.device)
     _heat_backward[(c // BK, programs)](
         amplitude, phase, w, kappa, x, t, gv.contiguous(), gs.contiguous(), gfield, gsums, M, H * W,
-        Q=q, C=c, BM=BM, BK=BK, STEPS=triton.cdiv(triton.cdiv(M, BM), programs), STAGES=stages,
-        num_warps=warps,
+        Q=q, C=c, BM=BM, BK=BK, STEPS=triton.cdiv(triton.cdiv(M, BM), programs),
+        **BACKWARD.launch_staged(),
     )  # fmt: skip
     return gfield, summed(gsums)
 
 
 class Fields(torch.autograd.Function):
-    """From features to Φ - I and ∇Φ(x, 0): the last layer and the heat fields that it makes.
+    """From features to Φ - I and ∇Φ(x, 0): the last layer, then the heat field.
 
-    features: N×H×W×C, weight: 4c×C, bias: 4c, w: 2×c, κ, x: N×H×W×q×2, t: N; `operand`: what the last
-    layer's products take. The phases are angles of several turns: float32, only their gradients are not.
+    features: N×H×W×C, weight: 4c×C, bias: 4c, w: 2×c, κ, x: N×H×W×q×2, t: N. `operand` is the dtype of the
+    last layer's matrix products, except for the phases: they are angles of several turns, so float32.
     """
 
     @staticmethod
@@ -234,7 +196,7 @@ class Fields(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         C, c = features.shape[-1], w.shape[1]
         f, w, x, t = features.reshape(-1, C), w.contiguous(), x.contiguous(), t.contiguous()
-        # stored as (c, 3); read as (3, c), so that the sum over the components runs along memory
+        # Stored as (c, 3), read as (3, c): sums over the components then read consecutive memory.
         order = torch.cat([weight[: 3 * c].view(c, 3, C).transpose(0, 1).reshape(-1, C), weight[3 * c :]])
         biases = torch.cat([bias[: 3 * c].view(c, 3).T.flatten(), bias[3 * c :]])
         with torch.autocast(x.device.type, enabled=False):

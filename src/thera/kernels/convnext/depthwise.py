@@ -1,34 +1,19 @@
-"""Triton kernels for the depthwise 3×3 convolution of the ConvNeXt block: its neighbours, its gradients.
+"""The depthwise 3×3 convolution of the ConvNeXt block: a function for other kernels, and the gradients.
 
-What bounds the gradients is how many loads are under way: 80 bytes are moved for 18 multiply-adds.
+The gradients move 80 bytes for 18 multiply-adds, so their speed depends on how many loads are under way.
 """
 
-# mypy: disallow-untyped-defs=False
-# A kernel's arguments have no types; those in capitals are compile-time constants, as Triton writes them.
-
 import math
-from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-SIZES = ["M", "H", "W"]  # of images: no kernel is compiled for a particular one
+from thera.kernels.common import MULTIPROCESSORS, SIZES, Tile
 
-
-class Strip(NamedTuple):
-    """How the backward pass is cut."""
-
-    columns: int
-    channels: int  # at most: blocks of them divide the width
-    warps: int
-    stages: int  # of the software pipeline
-    programs: int  # to a multiprocessor, in all: what fits at once, a whole number of times over
-
-
-# benchmarks/kernels.py times these and their alternatives.
-STRIP = Strip(8, 32, 1, 4, 8)
+# benchmarks/kernels.py compares this with others. A strip is this many image columns wide.
+STRIP = Tile(pixels=8, channels=32, warps=1, stages=4, programs=8)
 
 
 @triton.jit
@@ -44,14 +29,14 @@ def _three(source, rows, ok, column, W, channel, D: tl.constexpr):
 
 @triton.jit
 def _taps(taps, i, channel, D: tl.constexpr):
-    """The three taps of the kernel's row i, 1×BD each."""
+    """The three taps in row i of the 3×3 kernel, 1×BD each."""
     at, real = taps + 3 * i * D + channel, channel < D
     t0, t1, t2 = tl.load(at, real, 0.0), tl.load(at + D, real, 0.0), tl.load(at + 2 * D, real, 0.0)
     return t0[None, :], t1[None, :], t2[None, :]
 
 
 @triton.jit
-def _depthwise(
+def depthwise(
     x, taps, rows, ok, channel, H, W, D: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr
 ):  # fmt: skip
     """The convolution at some pixels of some channels, BM×BD."""
@@ -61,7 +46,7 @@ def _depthwise(
         within = ok & (line + (i - 1) >= 0) & (line + (i - 1) < H)
         left, centre, right = _three(x, rows + (i - 1) * W, within, column, W, channel, D)
         t0, t1, t2 = _taps(taps, i, channel, D)
-        z += t0 * left  # three sums, not one: each is a single fused multiply-add
+        z += t0 * left  # three statements: each is one fused multiply-add
         z += t1 * centre
         z += t2 * right
     return z
@@ -74,9 +59,9 @@ def _depthwise_backward(
 ):  # fmt: skip
     """∂x[p] = ∂out[p] + Σ w[o] ∂z[p - o] and ∂w[o] = Σ x[p] ∂z[p - o]: both read the same nine neighbours.
 
-    A program walks down a strip of BM columns and BD channels. Each line of ∂z serves the three lines of x
-    and ∂x around it: sums are carried from step to step, not lines of ∂z, so that the loads of later steps
-    can be under way. The tenth row of `gtaps` is Σ ∂out, the gradient of the last bias.
+    A program goes down a strip of BM columns and BD channels. Each line of ∂z contributes to three lines of
+    ∂x. The loop carries these sums, not lines of ∂z, so that the loads of later steps can start early. The
+    tenth row of `gtaps` is Σ ∂out, the gradient of the block's last bias.
     """
     strip, block = tl.program_id(0) // (D // BD), tl.program_id(0) % (D // BD)
     column, channel = strip * BM + tl.arange(0, BM), block * BD + tl.arange(0, BD)
@@ -104,7 +89,7 @@ def _depthwise_backward(
         g6 += x_below * z2
         g7 += x_below * z1
         g8 += x_below * z0
-        whole = (wide & (line > first) & (line <= end))[:, None]  # the line above has all its summands now
+        whole = (wide & (line > first) & (line <= end))[:, None]  # the line above is complete
         go = tl.load(gout + at - W * D, whole, 0.0).to(tl.float32)
         g9 += go
         gx_above += go
@@ -118,7 +103,7 @@ def _depthwise_backward(
         gx_here = t6 * z2
         gx_here += t7 * z1
         gx_here += t8 * z0
-        # Added to zero, not renamed: the software pipeline refuses values that outlive two steps.
+        # The 0.0 forces a copy: the software pipeline refuses a value that is used two steps later.
         x_above = x_here + 0.0
         x_here = x_below + 0.0
     program = tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)
@@ -128,23 +113,21 @@ def _depthwise_backward(
         tl.store(gtaps + (program * 10 + i) * D + channel, tl.sum(sums[i], 0))
 
 
-def depthwise_backward(
-    gout: Tensor, x: Tensor, gz: Tensor, taps: Tensor, multiprocessors: int
-) -> tuple[Tensor, Tensor]:
-    """∂x, with ∂out for the way past the block; and the programs' summands of ∂taps and Σ ∂out, …×10×d.
+def depthwise_backward(gout: Tensor, x: Tensor, gz: Tensor, taps: Tensor) -> tuple[Tensor, Tensor]:
+    """∂x, including ∂out, which goes past the block; and ∂taps with Σ ∂out as a tenth row, in parts: …×10×d.
 
     gout, x, gz: N×H×W×d, contiguous; taps: 9×d.
     """
     N, H, W, d = x.shape
-    gx, columns, channels = torch.empty_like(x), STRIP.columns, math.gcd(d, STRIP.channels)
+    gx, columns, channels = torch.empty_like(x), STRIP.pixels, math.gcd(d, STRIP.channels)
     blocks = d // channels
     across = triton.cdiv(W, columns)
-    lines = min(H, triton.cdiv(N * H * across * blocks, STRIP.programs * multiprocessors))
+    lines = min(H, triton.cdiv(N * H * across * blocks, STRIP.programs * MULTIPROCESSORS))
     lines = triton.cdiv(H, triton.cdiv(H, lines))  # about as many in the last strip as in the others
     down = triton.cdiv(H, lines)
     gtaps = taps.new_empty(N * down * across, 10, d)
     _depthwise_backward[(across * blocks, down, N)](
         gout, x, gz, taps, gx, gtaps, H, W, D=d, BM=columns, BD=channels, LINES=lines,
-        STAGES=STRIP.stages, num_warps=STRIP.warps,
+        **STRIP.launch_staged(),
     )  # fmt: skip
     return gx, gtaps

@@ -1,12 +1,9 @@
-"""A Swin layer's parameters as its kernels take them, and their gradients: one launch each way.
+"""The parameters of a Swin layer in the form its kernels read, and their gradients: one launch each way.
 
-Every matrix is padded to aligned widths and rounded to the type that products take. The norm before it is
-folded in, w(γu + β) + b = (wγ)u + (wβ + b), and its bias is one more column: the first surplus one, against
-which `kernels_swin` puts ones. The products' gradients then hold those of biases and norms as well.
+Every matrix is padded to aligned widths and rounded to the dtype of the products. The norm before it is
+folded in, w(γu + β) + b = (wγ)u + (wβ + b), and the bias is stored in the first surplus column, which the
+other kernels multiply by ones. The gradient of the folded matrix then has those of bias and norm in it.
 """
-
-# mypy: disallow-untyped-defs=False
-# A kernel's arguments have no types; those in capitals are compile-time constants, as Triton writes them.
 
 from typing import NamedTuple
 
@@ -15,17 +12,21 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thera.networks.spec import WINDOW
-from thera.networks.swinir import ALIGNED_HEAD, ALIGNED_HIDDEN, ALIGNED_WIDTH, HEAD, HEADS, SwinLayer
+from thera.kernels.swin.sizes import ALIGNED_HEAD, ALIGNED_HIDDEN, ALIGNED_WIDTH, HEAD, HEADS, WINDOW
 
 TABLE = (2 * WINDOW - 1) ** 2  # relative positions in a window
-FOLD_ROWS = 8  # of a matrix to a program
+TABLE_ROWS = tl.constexpr(32)  # of the table, per program
+NORM_CHANNELS = tl.constexpr(16)  # of a norm, per program
+FOLD_ROWS = 8  # of a matrix, per program
 HEAD_SIZES = {"HEADS": HEADS, "HEAD": HEAD, "HEAD_OUT": ALIGNED_HEAD}
 
 
 @triton.jit
 def _source(r, GROUP: tl.constexpr, GROUP_IN: tl.constexpr, REAL: tl.constexpr):
-    """Padded row (or column) r in the unpadded matrix; whether it is there; whether it is not padding."""
+    """Where padded row (or column) r is in the stored matrix, if it is stored, and if it is not padding.
+
+    Rows come in groups (heads) of GROUP, of which GROUP_IN are stored and REAL are not padding.
+    """
     within = r % GROUP
     return r // GROUP * GROUP_IN + within, within < GROUP_IN, within < REAL
 
@@ -37,8 +38,8 @@ def _fold(
     COLUMN_IN: tl.constexpr, COLUMN_REAL: tl.constexpr, COLUMNS: tl.constexpr, NORM: tl.constexpr,
     BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """BR rows of a weight matrix as the kernels' products take it: padded, with the norm before it folded in
-    and its bias in the first surplus column."""
+    """BR rows of a folded matrix: padded, with the norm before it folded in and the bias in the first surplus
+    column."""
     r, c = first + tl.arange(0, BR), tl.arange(0, BC)
     row, _, row_real = _source(r, ROW, ROW_IN, ROW_REAL)
     column, _, column_real = _source(c, COLUMN, COLUMN_IN, COLUMN_REAL)
@@ -94,7 +95,7 @@ def _unfold(
     COLUMN_IN: tl.constexpr, COLUMN_REAL: tl.constexpr, COLUMNS: tl.constexpr, NORM: tl.constexpr,
     BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of a weight matrix and its bias from that of what `_fold` made of them."""
+    """The gradients of a matrix and its bias from that of the matrix that `_fold` made."""
     r, c = first + tl.arange(0, BR), tl.arange(0, BC)
     row, row_there, row_real = _source(r, ROW, ROW_IN, ROW_REAL)
     column, column_there, column_real = _source(c, COLUMN, COLUMN_IN, COLUMN_REAL)
@@ -116,7 +117,7 @@ def _unfold_norm(
     ROW: tl.constexpr, ROW_IN: tl.constexpr, ROW_REAL: tl.constexpr, D: tl.constexpr, D_IN: tl.constexpr,
     D_OUT: tl.constexpr, ROWS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of BC channels of a norm's weight and bias: ∂γ = Σ ∂(wγ)·w, ∂β = Σ ∂b·w over the rows."""
+    """A norm's gradients in BC channels: ∂γ = Σ ∂(wγ)·w and ∂β = Σ ∂b·w over the rows."""
     c = first + tl.arange(0, BC)
     scale = tl.zeros((BR, BC), tl.float32)
     offset = tl.zeros((BR, BC), tl.float32)
@@ -133,7 +134,7 @@ def _unfold_norm(
 
 @triton.jit
 def _unfold_table(gposition, gtable, part, HEADS: tl.constexpr, BT: tl.constexpr):
-    """The gradient of BT rows of one head's bias table: the sum over all pairs at that relative position."""
+    """The gradient of BT rows of one head's bias table: sums over the pairs at each relative position."""
     h = part % HEADS
     r, j = part // HEADS * BT + tl.arange(0, BT), tl.arange(0, 64)
     y = (j // 8)[None, :] + (r // 15 - 7)[:, None]
@@ -154,19 +155,18 @@ def _unfold_weights(
     D_IN: tl.constexpr = HEADS * HEAD_IN
     D_OUT: tl.constexpr = HEADS * HEAD_OUT
     BC: tl.constexpr = triton.next_power_of_2(D_OUT)
-    NORM: tl.constexpr = 16  # channels of a norm to a program, the slowest: they start first
-    NORMS: tl.constexpr = D_OUT // NORM
+    NORMS: tl.constexpr = D_OUT // NORM_CHANNELS  # programs of each norm: the slowest, so they start first
     program = tl.program_id(0)
     first = (program - 2 * NORMS) * BR
     if program < NORMS:
         _unfold_norm(
-            qkv_grad, qkv, ggamma1, gbeta1, program * NORM,
-            HEAD_OUT, HEAD_IN, HEAD, D, D_IN, D_OUT, 3 * D_OUT, 64, NORM,
+            qkv_grad, qkv, ggamma1, gbeta1, program * NORM_CHANNELS,
+            HEAD_OUT, HEAD_IN, HEAD, D, D_IN, D_OUT, 3 * D_OUT, 64, NORM_CHANNELS,
         )  # fmt: skip
     elif program < 2 * NORMS:
         _unfold_norm(
-            expand_grad, expand, ggamma2, gbeta2, (program - NORMS) * NORM,
-            2 * D_OUT, 2 * D_IN, 2 * D, D, D_IN, D_OUT, 2 * D_OUT, 64, NORM,
+            expand_grad, expand, ggamma2, gbeta2, (program - NORMS) * NORM_CHANNELS,
+            2 * D_OUT, 2 * D_IN, 2 * D, D, D_IN, D_OUT, 2 * D_OUT, 64, NORM_CHANNELS,
         )  # fmt: skip
     elif first < 3 * D_OUT:
         _unfold(
@@ -189,11 +189,11 @@ def _unfold_weights(
             D_OUT, D_IN, D, 2 * D_OUT, 2 * D_IN, 2 * D, 2 * D_OUT, False, BR, 2 * BC,
         )  # fmt: skip
     else:
-        _unfold_table(gposition, gtable, program - 2 * NORMS - 7 * D_OUT // BR, HEADS, 32)
+        _unfold_table(gposition, gtable, program - 2 * NORMS - 7 * D_OUT // BR, HEADS, TABLE_ROWS)
 
 
 class Parameters(NamedTuple):
-    """A layer's, in the order in which the operation takes them and returns their gradients."""
+    """Of a layer. The order is that of the autograd operation's arguments."""
 
     gamma1: Tensor
     beta1: Tensor
@@ -209,16 +209,9 @@ class Parameters(NamedTuple):
     project: Tensor
     project_bias: Tensor
 
-    @classmethod
-    def of(cls, layer: SwinLayer) -> "Parameters":
-        linears = (layer.attention.qkv, layer.attention.proj, layer.expand, layer.project)
-        qkv, proj, expand, project = ((m.weight, m.bias) for m in linears)
-        norms = ((m.weight, m.bias) for m in (layer.norm1, layer.norm2))
-        return cls(*next(norms), *qkv, layer.attention.bias_table, *proj, *next(norms), *expand, *project)
-
 
 class Folded(NamedTuple):
-    """The four matrices as products take them: 576×192, 192×192, 384×192 and 192×384."""
+    """The four folded matrices: 576×192, 192×192, 384×192 and 192×384."""
 
     qkv: Tensor
     proj: Tensor
@@ -227,7 +220,7 @@ class Folded(NamedTuple):
 
 
 def fold(p: Parameters, operand: torch.dtype) -> Folded:
-    """One launch for everything that is done to a layer's weights."""
+    """The matrices that the kernels read, in the dtype `operand`."""
     d, hidden = ALIGNED_WIDTH, ALIGNED_HIDDEN
     out = Folded(*(
         p.qkv.new_empty(shape, dtype=operand) for shape in ((3 * d, d), (d, d), (hidden, d), (d, hidden))
@@ -243,7 +236,8 @@ def fold(p: Parameters, operand: torch.dtype) -> Folded:
 def unfold(p: Parameters, grads: Folded, gposition: Tensor) -> Parameters:
     """The parameters' gradients from those of the folded matrices and of the 6×64×64 position bias."""
     out = Parameters(*(torch.empty_like(t) for t in p))
-    programs = 2 * ALIGNED_WIDTH // 16 + 7 * ALIGNED_WIDTH // FOLD_ROWS + HEADS * triton.cdiv(TABLE, 32)
+    programs = 2 * ALIGNED_WIDTH // NORM_CHANNELS.value + 7 * ALIGNED_WIDTH // FOLD_ROWS
+    programs += HEADS * triton.cdiv(TABLE, TABLE_ROWS.value)
     _unfold_weights[(programs,)](
         *grads, gposition, p.qkv, p.expand, p.gamma1, p.beta1, p.gamma2, p.beta2,
         out.qkv, out.qkv_bias, out.proj, out.proj_bias, out.expand, out.expand_bias, out.project,

@@ -1,17 +1,13 @@
-"""A Triton kernel for rendering on a GPU: from features to the field's values in one pass.
+"""Rendering: from features to the field's values in one pass.
 
-The coefficients of a field are 2,048 numbers a pixel, made of 64 or 128 and summed to a few dozen. Here they
-never leave the chip: a program owns some cells, and for one chunk of components after the other it computes
-their phases and amplitudes, the sines and cosines, and adds the products with the table to its sums. The
-plain form beside which this is tested is `thera.field.head.Head.oscillations`.
+A pixel has 64 or 128 features, up to 2,048 field coefficients and a few dozen output values. The coefficients
+never leave the chip here: a program takes some cells and, for one chunk of components after another, computes
+their phases and amplitudes, then sines and cosines, and adds the products with the table to its sums.
 
-Products are of TF32 numbers, which hold eleven binary digits. Phases take three of them and lose nothing.
+Matrix products are in TF32, which keeps eleven binary digits. Phases are computed from three such products,
+which loses nothing. The plain form is `thera.field.head.Head.oscillations`.
 """
 
-# mypy: disallow-untyped-defs=False
-# A kernel's arguments have no types; those in capitals are compile-time constants, as Triton writes them.
-
-import os
 from typing import NamedTuple
 
 import torch
@@ -19,36 +15,23 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
+from thera.kernels.common import MULTIPROCESSORS, Tile, sine
+
 CHANNELS = 3
-CELLS, WARPS, STAGES = 64, 4, 2
-CHUNK = {64: 32, 128: 16}  # components at a time, by the width of the features: what fits a multiprocessor
-MOST_OFFSETS = 64  # at a time; more are several programs' work
-MULTIPROCESSORS = 132  # an H200's: how many programs a small image is cut into; any number is correct
-
-
-@triton.jit
-def _sine(z, COSINE: tl.constexpr):
-    """The hardware's, after reduction to one turn, where it is right to 5e-7."""
-    z = z - 6.283185307179586 * tl.floor(z * 0.15915494309189535 + 0.5)
-    if INTERPRETED:
-        return tl.cos(z) if COSINE else tl.sin(z)
-    if COSINE:
-        return tl.inline_asm_elementwise(
-            "cos.approx.f32 $0, $1;", "=r,r", [z], tl.float32, is_pure=True, pack=1
-        )
-    return tl.inline_asm_elementwise("sin.approx.f32 $0, $1;", "=r,r", [z], tl.float32, is_pure=True, pack=1)
+TILE = Tile(pixels=64, warps=4, stages=2)
+CHUNK = {64: 32, 128: 16}  # components at a time, by the number of features: what fits a multiprocessor
+MOST_OFFSETS = 64  # of the table, that one program takes
 
 
 @triton.jit
 def _upper(x):
-    """The part of x that TF32 holds, as `upper` gives it."""
+    """x rounded to TF32, as `upper` does it."""
     return ((x.to(tl.int32, bitcast=True) + 4096) & -8192).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def _column(weight, k, C: tl.constexpr):
-    """C×BK of a weight that is stored by output."""
+    """C×BK: the weights of outputs k. They are stored output by output."""
     return tl.load(weight + k[None, :] * C + tl.arange(0, C)[:, None])
 
 
@@ -63,7 +46,7 @@ def _oscillations(
     C: tl.constexpr, K: tl.constexpr, SHIFTED: tl.constexpr, STEPS: tl.constexpr,
     BM: tl.constexpr, BK: tl.constexpr, BO: tl.constexpr,
 ):  # fmt: skip
-    """The sum over STEPS chunks of BK components, of BM cells at BO offsets."""
+    """The sum over STEPS chunks of BK components, for BM cells at BO offsets."""
     cell = tl.program_id(0) * BM + tl.arange(0, BM)
     real = cell < P
     at = cell.to(tl.int64)
@@ -76,7 +59,7 @@ def _oscillations(
     y2 = tl.zeros((BM, BO), tl.float32)
     for step in range(STEPS):
         k = (tl.program_id(2) * STEPS + step) * BK + tl.arange(0, BK)
-        # All but the product of the lower parts, which is less than float32's last digit.
+        # (upper + lower)·(w + rest) but for lower·rest, which is below the last digit of float32.
         w = _column(weight, 3 * K + k, C)
         phase = tl.dot(lower, w, input_precision="tf32")
         phase = tl.dot(upper, _column(rest, k, C), phase, input_precision="tf32")
@@ -84,7 +67,7 @@ def _oscillations(
         if SHIFTED:
             phase += tl.load(down + (at // W)[:, None] * K + k[None, :], real[:, None], 0.0)
             phase += tl.load(along + (at % W)[:, None] * K + k[None, :], real[:, None], 0.0)
-        sin, cos = _sine(phase, False), _sine(phase, True)
+        sin, cos = sine(phase, False), sine(phase, True)
         entry = table + k[:, None].to(tl.int64) * OFFSETS + o[None, :]
         with_cos = _upper(tl.load(entry, o[None, :] < OFFSETS, 0.0))
         with_sin = _upper(tl.load(entry + K * OFFSETS, o[None, :] < OFFSETS, 0.0))
@@ -106,15 +89,15 @@ def _oscillations(
 
 
 class LastLayer(NamedTuple):
-    """The last layer as the kernel reads it: its outputs channel by channel, then the phases."""
+    """The last layer as the kernel reads it: the amplitudes channel by channel, then the phases."""
 
-    weight: Tensor  # (4c, C), what TF32 holds of it
-    rest: Tensor  # (c, C), what is left of the phases'
+    weight: Tensor  # (4c, C), rounded to TF32
+    rest: Tensor  # (c, C): what the rounding took from the weights of the phases
     bias: Tensor  # (4c)
 
     @classmethod
     def of(cls, weight: Tensor, bias: Tensor) -> "LastLayer":
-        """Of a weight (C, 4c) and a bias (4c) in that order."""
+        """From a weight (C, 4c) and a bias (4c) in the same order."""
         by_output = weight.T.contiguous()
         first = upper(by_output)
         phases = slice(len(bias) - len(bias) // (CHANNELS + 1), None)
@@ -122,27 +105,27 @@ class LastLayer(NamedTuple):
 
     @staticmethod
     def fits(width: int, components: int, outputs: int) -> bool:
-        """Whether the kernel is made for so many features, components and outputs."""
+        """True if the kernel can take this number of features, components and outputs."""
         return width in CHUNK and components % CHUNK[width] == 0 and outputs == (CHANNELS + 1) * components
 
 
 def upper(x: Tensor) -> Tensor:
-    """x rounded to TF32: eleven binary digits."""
+    """x rounded to TF32, which drops the last 13 bits of float32."""
     return (x.view(torch.int32) + 4096 & -8192).view(torch.float32)
 
 
 def oscillations(
     layer: LastLayer, features: Tensor, shift: tuple[Tensor, Tensor] | None, table: Tensor
 ) -> Tensor:
-    """Φ - I of h×w cells at the table's offsets, (h·w, 3, offsets).
+    """Φ - I of h×w cells at the offsets of the table: (h·w, 3, offsets).
 
-    features (h, w, C); shift (h, c) and (w, c), added to the phases; table (2c, offsets); all contiguous.
+    features: (h, w, C); shift: (h, c) and (w, c), to add to the phases; table: (2c, offsets); all contiguous.
     """
     h, w, C = features.shape
     K, offsets = len(table) // 2, table.shape[1]
     BK, BO = CHUNK[C], max(16, min(MOST_OFFSETS, triton.next_power_of_2(offsets)))
-    tiles = triton.cdiv(h * w, CELLS), triton.cdiv(offsets, BO)
-    # Few cells leave most of a GPU idle, unless several programs share their components.
+    tiles = triton.cdiv(h * w, TILE.pixels), triton.cdiv(offsets, BO)
+    # With few cells, several programs share the components of each: otherwise most of the GPU is idle.
     shares = 1
     while K // BK % (2 * shares) == 0 and 2 * shares * tiles[0] * tiles[1] <= MULTIPROCESSORS:
         shares *= 2
@@ -151,7 +134,7 @@ def oscillations(
     with torch.cuda.device_of(features):
         _oscillations[(*tiles, shares)](
             features, *layer, down, along, table, out, h * w, w, offsets,
-            C=C, K=K, SHIFTED=shift is not None, STEPS=K // BK // shares, BM=CELLS, BK=BK, BO=BO,
-            num_warps=WARPS, num_stages=STAGES,
+            C=C, K=K, SHIFTED=shift is not None, STEPS=K // BK // shares,
+            BM=TILE.pixels, BK=BK, BO=BO, **TILE.launch(),
         )  # fmt: skip
     return out[0] if shares == 1 else out.sum(0)

@@ -1,7 +1,7 @@
 """The ConvNeXt kernels under Triton's interpreter, on a CPU: their arithmetic and their borders.
 
-Triton reads TRITON_INTERPRET when it is imported, so the comparison runs in a process of its own: this file
-as a script, which prints what the tests below then claim something about.
+Triton reads TRITON_INTERPRET when it is imported, so the comparison runs in another process: the `found`
+fixture runs this file as a script and gives the tests what it printed.
 """
 
 import json
@@ -20,7 +20,7 @@ def relative(a: torch.Tensor, b: torch.Tensor) -> float:
 
 def errors(width: int, dtype: torch.dtype, shape: tuple[int, int, int]) -> list[float]:
     """Relative errors against the plain form in float64: the output, ∂x, every parameter's gradient."""
-    from thera.networks import kernels_convnext as kernels
+    from thera.kernels.convnext.block import convnext_block
     from thera.networks.convnext import Block
 
     torch.manual_seed(0)
@@ -30,7 +30,7 @@ def errors(width: int, dtype: torch.dtype, shape: tuple[int, int, int]) -> list[
     plain.load_state_dict(block.state_dict())
     x = torch.randn(*shape, width).to(dtype).requires_grad_()
     exact = x.detach().double().requires_grad_()
-    out = kernels.convnext_block(x, block.depthwise.weight, block.norm, block.expand, block.project, dtype)
+    out = convnext_block(x, block.depthwise.weight, block.norm, block.expand, block.project, dtype)
     reference = plain(exact)
     weight = torch.randn(out.shape)
     ours = torch.autograd.grad((out * weight).sum(), [x, *block.parameters()])
@@ -40,32 +40,33 @@ def errors(width: int, dtype: torch.dtype, shape: tuple[int, int, int]) -> list[
 
 
 def prepared_error() -> float:
-    """The same of a block whose parameters are final."""
+    """The relative error of the form for inference."""
     from thera.networks.convnext import Block
-    from thera.networks.kernels_inference import FusedBlock
+    from thera.networks.inference import FastBlock
 
     torch.manual_seed(1)
     block = Block(16).requires_grad_(False)
     torch.nn.init.normal_(block.norm.weight)
     x = torch.randn(1, 5, 7, 16)
-    return relative(FusedBlock(block, torch.float32)(x), block(x))
+    return relative(FastBlock(block, torch.float32)(x), block(x))
 
 
 def report() -> dict[str, object]:
-    from thera.networks import kernels_convnext as kernels
-    from thera.networks import kernels_convnext_depthwise as depthwise
-    from thera.networks import kernels_convnext_weights as weights
+    from thera.kernels.common import Tile
+    from thera.kernels.convnext import block, depthwise, weights
 
-    kernels.MULTIPROCESSORS = 4  # few programs, so that each has several tiles
+    block.MULTIPROCESSORS = depthwise.MULTIPROCESSORS = 4  # few programs, so that each has several tiles
     weights.NORM_ROWS = 32  # and each of the norm's gradients several parts
-    kernels.FORWARD_TF32 = kernels.Tile(32, 32, 4, 1)
+    block.SMALL = 0
+    block.FORWARD_SMALL = Tile(pixels=32, channels=32)
     for width in (8, 16, 24):
-        kernels.FORWARD[width] = kernels.FORWARD_TF32
-        kernels.BACKWARD[width] = kernels.Tile(64 if width == 24 else 16, 32, 4, 1)
+        block.FORWARD[width] = Tile(pixels=32, channels=32)
+        block.BACKWARD[width] = Tile(pixels=64 if width == 24 else 16, channels=32)
     shapes = ((2, 3, 5, 8), (8, 1, 3, 3), (8,), (8,), (32, 8), (32,), (8, 32), (8,))
     inputs = [torch.randn(shape).requires_grad_() for shape in shapes]
     checks = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_static")
-    depthwise.STRIP = depthwise.Strip(4, 8, 4, 2, 4)  # several strips of columns, lines and channels
+    # Several strips of columns, lines and channels.
+    depthwise.STRIP = Tile(pixels=4, channels=8, stages=2, programs=4)
     found = {
         "f32": errors(16, torch.float32, (2, 5, 7)),
         "f16": errors(16, torch.float16, (2, 5, 7)),
@@ -74,10 +75,10 @@ def report() -> dict[str, object]:
         "one column": errors(8, torch.float32, (3, 6, 1)),
         "prepared": prepared_error(),
         "operation": torch.library.opcheck(
-            kernels.fused_block, (*inputs, torch.float32, 1e-6, True), test_utils=checks
+            block.fused_block, (*inputs, torch.float32, 1e-6, True), test_utils=checks
         ),
     }
-    del kernels.FORWARD[24]
+    block.SMALL = 1000
     return found | {"padded": errors(24, torch.float32, (2, 4, 9))}
 
 

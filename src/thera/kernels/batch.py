@@ -1,17 +1,14 @@
-"""Triton kernels that draw a batch: what `Sampler.build` does, without writing the crops out.
+"""Training batches: crops, bicubic downscaling and target sampling, without storing the crops.
 
-| kernel | a program owns | in | out |
+| kernel | a program computes | from | to |
 | --- | --- | --- | --- |
-| rows | a row of one input, as wide as its crop | the crop's pixels | weighted sums of rows |
-| columns | a row of one input | the rows | the input, rounded to 8 bits |
-| targets | some target pixels | a random number each, the crop's pixels | their colours and places |
+| rows | one row of one input, as wide as its crop | the crop's pixels | weighted sums of rows |
+| columns | one row of one input | those sums | the input, rounded to 8 bits |
+| targets | some target pixels | random numbers, the crop's pixels | their colours and positions |
 
-The crops of a batch differ in size, and most are far smaller than the largest: written out they would take
-that of the largest each. The plain form beside which all this is tested is in `data.py`.
+The crops of a batch differ in size, and most are far smaller than the largest. Stored as one tensor, each
+would take as much memory as the largest. The plain form is `thera.training.data.Sampler.build`.
 """
-
-# mypy: disallow-untyped-defs=False
-# A kernel's arguments have no types; those in capitals are compile-time constants, as Triton writes them.
 
 import math
 
@@ -20,14 +17,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-COLUMNS = 128  # of a crop that a program reads at a time
-TARGETS = 256  # that a program draws
-ROUND = tl.constexpr(1.5 * 2**23)  # added and taken away it rounds to the nearest integer, .5 to the even
+COLUMNS = 128  # of a crop, per program
+TARGETS = 256  # per program
+ROUND = tl.constexpr(1.5 * 2**23)  # adding and subtracting it rounds to the nearest integer, .5 to the even
 
 
 @triton.jit
 def _cubic(x):
-    """Keys' kernel with a = -1/2, as `evaluation.resize.cubic`."""
+    """Keys' kernel with a = -1/2, as `thera.evaluation.resize.cubic`."""
     z = tl.abs(x)
     near = (1.5 * z - 2.5) * z * z + 1
     far = ((-0.5 * z + 2.5) * z - 4) * z + 2
@@ -49,11 +46,8 @@ def _rows(
         end = tl.minimum(tl.floor(centre + 2 * scale).to(tl.int32) + 1, n)
         at = pixels + 3 * (tl.load(first + k) + j * tl.load(across + k))
         step = 3 * tl.load(down + k)
-        red, green, blue = (
-            tl.zeros((BW,), tl.float32),
-            tl.zeros((BW,), tl.float32),
-            tl.zeros((BW,), tl.float32),
-        )
+        red = tl.zeros((BW,), tl.float32)
+        green, blue = red, red
         total = 0.0
         while i < end:
             w = _cubic((i - centre) / scale)
@@ -70,13 +64,13 @@ def _rows(
 
 @triton.jit
 def _level(value):
-    """A sum of pixels as an 8-bit one."""
+    """Clipped to 0 … 255 and rounded to an integer."""
     return (tl.minimum(tl.maximum(value, 0.0), 255.0) + ROUND) - ROUND
 
 
 @triton.jit
 def _white(value):
-    """A level in units of white, exactly as elsewhere: the plain division of a GPU is not."""
+    """value / 255, correctly rounded as on a CPU. A GPU's plain division is not."""
     return tl.div_rn(value, 255.0)
 
 
@@ -90,8 +84,8 @@ def _columns(rows, size, source, HIGH: tl.constexpr, P: tl.constexpr, BW: tl.con
     i = tl.ceil(centre - 2 * scale).to(tl.int32)
     taps = tl.floor(4 * scale).to(tl.int32) + 2
     at = rows + (k * P + p) * (3 * HIGH)
-    red, green, blue = tl.zeros((BW,), tl.float32), tl.zeros((BW,), tl.float32), tl.zeros((BW,), tl.float32)
-    total = tl.zeros((BW,), tl.float32)
+    red = tl.zeros((BW,), tl.float32)
+    green, blue, total = red, red, red
     while taps > 0:
         w = tl.where((i >= 0) & (i < n) & (q < P), _cubic((i - centre) / scale), 0.0)
         read = w != 0
@@ -110,7 +104,7 @@ def _columns(rows, size, source, HIGH: tl.constexpr, P: tl.constexpr, BW: tl.con
 
 @triton.jit
 def _place(u, cell, scale):
-    """Of the pixels whose centres lie in a cell the one that u chooses, and its offset from the middle."""
+    """The pixel that u in [0, 1) chooses of those centred in a cell, and its offset from the middle."""
     begin = tl.ceil(cell * scale - 0.5)
     after = tl.ceil((cell + 1) * scale - 0.5)
     at = tl.minimum(begin + tl.floor(u * (after - begin)), after - 1)
@@ -126,7 +120,7 @@ def _targets(
     inside = e < count
     cell = e // Q % (P * P)
     k = e // (P * P * Q)
-    # Rounded as elsewhere: where a pixel's centre lies on a border, the last bit decides whose it is.
+    # Correctly rounded as on a CPU: if a pixel's centre lies on a border, the last bit decides its cell.
     scale = tl.div_rn(tl.load(size + k, inside, other=P).to(tl.float32), P * 1.0).to(tl.float64)
     row, y = _place(tl.load(u + 2 * e, inside, other=0.0).to(tl.float64), (cell // P).to(tl.float64), scale)
     col, z = _place(
@@ -144,10 +138,10 @@ def _targets(
 def draw(
     pixels: Tensor, first: Tensor, down: Tensor, across: Tensor, size: Tensor, u: Tensor, largest: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """N inputs (N×3×P×P), their targets (N×P×P×q×3) and where those lie in their cells (N×P×P×q×2).
+    """N inputs (N×3×P×P), their targets (N×P×P×q×3) and the targets' positions in their cells (N×P×P×q×2).
 
-    pixels: all images, …×3 uint8. Pixel (i, j) of crop k, which has size[k]² ≤ largest², is number
-    first[k] + i·down[k] + j·across[k] of them. u: N×P×P×q×2, uniform in [0, 1).
+    pixels: all images, …×3 uint8. Crop k has size[k]² pixels, at most largest²; its pixel (i, j) is
+    pixels[first[k] + i·down[k] + j·across[k]]. u: N×P×P×q×2, uniform in [0, 1).
     """
     N, P, _, Q, _ = u.shape
     rows = torch.empty(N, P, 3, largest, device=pixels.device)

@@ -1,14 +1,14 @@
-"""The paper's two architectural ablations, evaluated point by point.
+"""The model of the paper's two architectural ablations, which is evaluated point by point.
 
-A perceptron of ReLUs, and a bank predicted for every pixel, are no sums over one bank: no `HeatField` holds
-them. They are computed here as training computes them, only to be compared.
+A perceptron of ReLUs and a bank predicted for every pixel are not sums of sinusoids over one bank, so no
+`HeatField` can hold them. They are computed as in training; this is slow, and only for comparisons.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
     from thera.networks import Thera
 
-POINTS = 1 << 11  # evaluated at a time: 512 components take about 30 kB each, and caches are small
+POINTS = 1 << 11  # at a time: one takes about 30 kB with 512 components, and CPU caches are small
 GPU_POINTS = 1 << 17
 
 
 def is_ablation(source: str | Path) -> bool:
-    """Whether `source` is a file whose fields no `HeatField` can hold.
+    """True if `source` is the file of an ablation, whose fields no `HeatField` can hold.
 
     >>> is_ablation("edsr-air")
     False
@@ -42,15 +42,15 @@ def is_ablation(source: str | Path) -> bool:
 
 @dataclass(frozen=True)
 class Info:
-    """Where and how it runs, as a `Model` says it."""
+    """The device, engine and precision, as a `Model` has them."""
 
     device: str
     engine: str = "torch, point by point"
     precision: str = "f32"
 
 
-class DirectModel:
-    """As much of a `Model` as an evaluation needs."""
+class AblationModel:
+    """The part of the interface of `Model` that an evaluation needs."""
 
     def __init__(self, network: Thera, device: str, name: str = "") -> None:
         self.network = network.to(device)
@@ -58,7 +58,7 @@ class DirectModel:
         self.info = Info(device)
 
     @classmethod
-    def load(cls, source: str | Path, device: str = "auto") -> DirectModel:
+    def load(cls, source: str | Path, device: str = "auto") -> AblationModel:
         from thera.models.torch_engine import resolve_device
 
         network, metadata = load_network(source)
@@ -66,13 +66,13 @@ class DirectModel:
         return cls(network, str(resolve_device(device)), str(metadata["name"]))
 
     def parameters(self) -> list[NDArray[np.float32]]:
-        """The last layer's, which a checkpoint is known by."""
+        """Those of the last layer, which identify a checkpoint."""
         return [p.cpu().numpy() for p in self.network.head.parameters()]
 
     def upscale(
         self, image: NDArray[np.float32] | Tensor, size: tuple[int, int], ensemble: bool = False
     ) -> NDArray[np.float32]:
-        """`image` (H×W×3) at `size`, the mean over four quarter turns if asked for."""
+        """`image` (H×W×3) at `size`, with `ensemble` the mean over its four rotations."""
         import torch
 
         pixels = torch.as_tensor(image, device=self.info.device)
@@ -92,7 +92,7 @@ class DirectModel:
         t = image.new_tensor((image.shape[0] / size[0]) ** 2)
         cell2, offset2 = (torch.as_tensor(a, device=image.device) for a in (columns.cell, columns.offset))
         height = max(1, (GPU_POINTS if image.is_cuda else POINTS) // size[1])
-        out = image.new_empty(*size, 3)  # bands kept one by one would tear the memory between them to pieces
+        out = image.new_empty(*size, 3)  # one tensor: many separate bands would fragment the memory
         for start in range(0, size[0], height):
             part = rows[start : start + height]
             cell1, offset1 = (torch.as_tensor(a, device=image.device) for a in (part.cell, part.offset))
@@ -102,19 +102,9 @@ class DirectModel:
         return out
 
     def _values(self, features: Tensor, pixels: Tensor, x: Tensor, t: Tensor) -> Tensor:
-        """Φ(x, t) at h×w points, from the features and the colours of the cells they lie in."""
-        from thera.networks.heat import heat_field, relu_field
+        """Φ(x, t) at h×w points, from the features and the colours of their cells."""
+        from thera.networks.heat import field_values
 
-        spec = self.network.spec
-        c = spec.components
-        head = self.network.head(features)
-        amplitude = head[..., : 3 * c].unflatten(-1, (c, 3)).transpose(-1, -2)
-        phase = head[..., 3 * c : 4 * c]
-        components: Any = self.network.components
-        if spec.predicted_components:
-            components = head[..., 4 * c :].unflatten(-1, (2, c))
-        if spec.activation == "relu":
-            value, _ = relu_field(amplitude, phase, components, x)
-        else:
-            value, _ = heat_field(amplitude, phase, components, self.network.kappa, x, t)
-        return pixels + STD * value
+        cells = features.permute(2, 0, 1)[None]  # every point is a cell of its own here
+        value, _ = field_values(self.network, cells, x[None, :, :, None], t.view(1))
+        return pixels + STD * value[0, :, :, 0]

@@ -1,10 +1,7 @@
-"""A ConvNeXt block's parameters as its kernels take them, and their gradients: one launch each way.
+"""The parameters of a ConvNeXt block in the form its kernels read, and their gradients: one launch each way.
 
-The norm's affine part is a part of the first product: w₁(γu + β) + b₁ = (w₁γ)u + (w₁β + b₁).
+The norm's weight γ and bias β are folded into the first matrix: w₁(γu + β) + b₁ = (w₁γ)u + (w₁β + b₁).
 """
-
-# mypy: disallow-untyped-defs=False
-# A kernel's arguments have no types; those in capitals are compile-time constants, as Triton writes them.
 
 from typing import NamedTuple
 
@@ -14,12 +11,12 @@ import triton.language as tl
 from torch import Tensor
 
 TAPS = 9
-FOLD_ROWS = 8  # of w₁ to a program
-NORM_CHANNELS, NORM_ROWS = 8, 128  # of the norm's gradients to a program; rows of w₁ at a time
+FOLD_ROWS = 8  # of w₁, per program
+NORM_CHANNELS, NORM_ROWS = 8, 128  # for the norm's gradients: channels per program, rows of w₁ at a time
 
 
 class Folded(NamedTuple):
-    """What the kernels read, in float32 but for the matrices."""
+    """What the kernels read. The two matrices have the dtype of the products, the rest is float32."""
 
     taps: Tensor  # 9×d
     w1: Tensor  # 4d×d
@@ -39,7 +36,7 @@ def _fold(
     depthwise, gamma, beta, w1, b1, w2, taps, w1_out, b1_out, w2_out,
     D: tl.constexpr, HIDDEN: tl.constexpr, BR: tl.constexpr, BD: tl.constexpr, TAPS: tl.constexpr,
 ):  # fmt: skip
-    """BR rows of w₁ and as many numbers of w₂; or, after those, one of the taps."""
+    """A program folds BR rows of w₁ and copies as many numbers of w₂; the last programs copy one tap each."""
     program = tl.program_id(0)
     c = tl.arange(0, BD)
     real = c < D
@@ -63,7 +60,7 @@ def _unfold_norm(
     sums, gbias, w1, ggamma, gbeta, first,
     D: tl.constexpr, HIDDEN: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of BC channels: ∂γ = Σ ∂(w₁γ)·w₁ and ∂β = Σ ∂b₁·w₁ over the rows."""
+    """The norm's gradients in BC channels: ∂γ = Σ ∂(w₁γ)·w₁ and ∂β = Σ ∂b₁·w₁ over the rows."""
     c = first + tl.arange(0, BC)
     scale = tl.zeros((BR, BC), tl.float32)
     offset = tl.zeros((BR, BC), tl.float32)
@@ -83,11 +80,11 @@ def _unfold(
     D: tl.constexpr, HIDDEN: tl.constexpr, BC: tl.constexpr, BN: tl.constexpr, BR: tl.constexpr,
     BD: tl.constexpr, TAPS: tl.constexpr,
 ):  # fmt: skip
-    """BR rows of ∂w₁ = ∂(w₁γ)·γ + ∂b₁·β; or one of the taps; or BC channels of the norm, the slowest, which
-    start first."""
+    """A program computes BC channels of the norm (the slowest, so they start first), BR rows of
+    ∂w₁ = ∂(w₁γ)·γ + ∂b₁·β, or one tap."""
     NORMS: tl.constexpr = D // BC
     program = tl.program_id(0)
-    gbias = sums + 2 * HIDDEN * D  # behind those of w₁ and w₂
+    gbias = sums + 2 * HIDDEN * D  # after those of w₁ and w₂
     c = tl.arange(0, BD)
     real = c < D
     if program < NORMS:
@@ -106,7 +103,7 @@ def _unfold(
 def fold(
     depthwise: Tensor, gamma: Tensor, beta: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, operand: torch.dtype
 ) -> Folded:
-    """depthwise: d×1×3×3; gamma, beta: the norm's; `operand`: the type that matrix products take."""
+    """depthwise: d×1×3×3; gamma, beta: of the norm; operand: the dtype of matrix products."""
     hidden, d = w1.shape
     out = Folded.empty(w1, operand)
     _fold[(hidden // FOLD_ROWS + TAPS,)](

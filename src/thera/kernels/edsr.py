@@ -1,30 +1,26 @@
-"""Triton kernels to train EDSR, f + tail(blocks(f)) with blocks x + conv₂(relu(conv₁ x)).
+"""EDSR for training, f + tail(blocks(f)) with blocks x + conv₂(relu(conv₁ x)).
 
-Every convolution is 3×3, each but the first on one width D, and what follows it happens before it is written:
+Every convolution is 3×3, and all but the first have D channels in and out. The operation after a convolution
+(bias, ReLU, sum or mask) is done in the same kernel:
 
-| kernel | a program owns | in | out |
+| kernel | a program computes | from | to |
 | --- | --- | --- | --- |
-| the first, forward | some pixels | their neighbours in the image | f |
-| the first's gradients | a share of the pixels | their neighbours, ∂f | a summand of ∂weight and ∂bias |
-| convolution, forward | a strip of columns of a few images | x, the residual | relu or sum |
+| first | some pixels | their neighbours in the image | f |
+| first, gradients | a share of the pixels | their neighbours, ∂f | a part of ∂weight and ∂bias |
+| convolution | a strip of columns of a few images | x, the residual | relu or sum |
 | convolution, backward | the same, with the taps reversed | ∂out; x or ∂x so far | ∂x, masked or summed |
-| weights' gradients | a share of the pixels of one convolution | x, ∂out | a summand of ∂weight, ∂bias |
+| weights, gradients | a share of the pixels of one convolution | x, ∂out | a part of ∂weight and ∂bias |
 
-What bounds a convolution of so few channels is how often a pixel travels from the second-level cache. The
-next two go down their strip row after row and read each three times (shifted left, not at all, right: the
-copy engine fills in zeros outside the image). Each copy serves the three output rows that it touches: their
-sums are all under way, and the oldest leaves. The last runs once for all convolutions, after the backward
-pass: 33 with four programs each fill the 132 multiprocessors of an H200.
+With so few channels, the limit is how often a pixel is read from the second-level cache. A convolution goes
+down its strip row by row and reads each row three times: shifted left, in place and shifted right, where the
+copy engine (`TensorDescriptor`) fills in zeros outside the image. Each copy is used for the three output rows
+that it contributes to, so three sums are kept; the oldest is finished and written. The weights' gradients are
+computed once, after the backward pass, for all 33 convolutions: four programs for each fill an H200.
 
-`PASSES` says which of these run; cuDNN computes the products of the others. The plain form beside which all
-this is tested is `backbones.EDSR`.
+The plain form is `thera.networks.edsr.EDSR`.
 """
 
-# mypy: disallow-untyped-defs=False
-# A kernel's arguments have no types; those in capitals are compile-time constants, as Triton writes them.
-
-import os
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
@@ -32,35 +28,20 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from thera.networks.kernels_sums import summed
+from thera.kernels.common import INTERPRETED, MULTIPROCESSORS, SIZES, Tile
+from thera.kernels.sums import summed
 
-MULTIPROCESSORS = 132  # an H200's: how many programs are started; any number is correct
-INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
-SIZES = ["M", "H", "W"]  # no kernel is compiled for a particular one
-
-
-class Cut(NamedTuple):
-    """How a kernel is cut."""
-
-    pixels: int  # at a time
-    warps: int
-    stages: int  # of the software pipeline
-
-    def launch(self) -> dict[str, int]:
-        return {"STAGES": self.stages, "num_warps": self.warps}
-
-
-# benchmarks/kernels_edsr.py times these and their alternatives.
-PASSES = {"first": "triton", "forward": "triton", "backward": "triton", "weights": "triton"}  # or "cudnn"
-FIRST = Cut(128, 4, 2)
-CONVOLUTION = Cut(128, 8, 3)
-WEIGHTS = Cut(64, 8, 4)
-NEAR = tl.constexpr(32)  # what the first reads for a pixel: nine neighbours' colours, 1 for the bias, zeros
+# benchmarks/kernels_edsr.py compares these with others.
+FIRST = Tile(pixels=128, warps=4, stages=2, programs=2)
+CONVOLUTION = Tile(pixels=128, warps=8, stages=3)
+WEIGHTS = Tile(pixels=64, warps=8, stages=4)
+WEIGHTS_COLUMNS = 16  # of the image: a tile of WEIGHTS is this wide
+NEAR = tl.constexpr(32)  # what the first one multiplies per pixel: 9 neighbours' 27 colours, 1 (bias), zeros
 
 
 @triton.jit
 def _neighbours(image, pixel, M, H, W):
-    """BM×NEAR, tap after tap. image: N×3×H×W."""
+    """BM×NEAR: the neighbours of each pixel, tap by tap. image: N×3×H×W."""
     k = tl.arange(0, NEAR)[None, :]
     tap, channel = k // 3, k % 3
     row = (pixel // W % H)[:, None] + tap // 3 - 1
@@ -86,7 +67,7 @@ def _first_gradients(
     image, g, skipped, sums, M, H, W,
     D: tl.constexpr, BM: tl.constexpr, STEPS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """∂f is `g`, which came through the blocks, and what `skipped` them."""
+    """∂f = g + skipped: what came back through the blocks, and what went past them."""
     d, total = tl.arange(0, D), tl.zeros((D, NEAR), tl.float32)
     for step in tl.range(STEPS, num_stages=STAGES):
         pixel = (tl.program_id(0) * STEPS + step) * BM + tl.arange(0, BM)
@@ -100,7 +81,7 @@ def _first_gradients(
 
 @triton.jit
 def _tap(weight, i: tl.constexpr, D: tl.constexpr, BACKWARD: tl.constexpr):
-    """D×D, from the channels that are read to those written: tap i of the kernel, or its mirror image."""
+    """D×D, from input to output channels: tap i of the kernel, or, backward, its mirror image."""
     c = tl.arange(0, D)
     at = weight + c[:, None] * (9 * D) + c[None, :]
     if BACKWARD:
@@ -110,7 +91,7 @@ def _tap(weight, i: tl.constexpr, D: tl.constexpr, BACKWARD: tl.constexpr):
 
 @triton.jit
 def _end(y, other, END: tl.constexpr):
-    """What follows a convolution."""
+    """The operation after a convolution."""
     if END == "relu":
         y = tl.maximum(y, 0.0)
     if END == "add":
@@ -132,13 +113,13 @@ def _convolution(
     w0, w1, w2 = _tap(weight, 0, D, BACKWARD), _tap(weight, 1, D, BACKWARD), _tap(weight, 2, D, BACKWARD)
     w3, w4, w5 = _tap(weight, 3, D, BACKWARD), _tap(weight, 4, D, BACKWARD), _tap(weight, 5, D, BACKWARD)
     w6, w7, w8 = _tap(weight, 6, D, BACKWARD), _tap(weight, 7, D, BACKWARD), _tap(weight, 8, D, BACKWARD)
-    above = tl.zeros((P, D), tl.float32)  # the output row above the one that is read, as far as it is known
+    above = tl.zeros((P, D), tl.float32)  # the output row above the input row, as far as it is summed
     here = tl.zeros((P, D), tl.float32)
     if not BACKWARD:
         b = tl.load(bias + tl.arange(0, D))[None, :]
     for step in tl.range(ROWS + 2, num_stages=STAGES):
         row = first + step - 1
-        to = tl.where(step > 1, row - 1, H)  # outside, where nothing is read or written, until one is whole
+        to = tl.where(step > 1, row - 1, H)  # H is outside: the first two sums are not written
         left = tl.reshape(x.load([n, row, column - 1, 0]), (P, D))
         above = tl.dot(left, w6, above, input_precision="ieee")
         here = tl.dot(left, w3, here, input_precision="ieee")
@@ -158,14 +139,14 @@ def _convolution(
             o = tl.reshape(other.load([n, to, column, 0]), (P, D))
         y = _end(above, o, END).to(out.dtype)
         out.store([n, to, column, 0], tl.reshape(y, (NB, 1, BW, D)))
-        # Added to zero, not renamed: products under way into registers that change names run one by one.
+        # The 0.0 forces a copy: without it, the compiler waits for every matrix product before the next one.
         above = here + 0.0
         here = below + 0.0
 
 
 @triton.jit
 def _settle(a):
-    """`a`, once the products that go into it are done: those of two steps at once would run one by one."""
+    """Waits for pending matrix products into `a`; otherwise the compiler serialises those of two steps."""
     if INTERPRETED:
         return a
     return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [a], dtype=tl.float32, is_pure=True, pack=1)
@@ -176,7 +157,7 @@ def _weights_gradient(
     x, gout, gweight, gbias, H, W,
     D: tl.constexpr, BH: tl.constexpr, BW: tl.constexpr, STEPS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """∂w[i, j] = Σ ∂out[p]ᵀ x[p + (i, j) - 1]: x is read shifted by rows, ∂out by columns, the other way."""
+    """∂w[i, j] = Σ ∂out[p]ᵀ x[p + (i, j) - 1]: x is read shifted by rows, ∂out by columns the other way."""
     P: tl.constexpr = BH * BW
     layer, share = tl.program_id(0), tl.program_id(1)
     across, down = tl.cdiv(W, BW), tl.cdiv(H, BH)
@@ -201,7 +182,7 @@ def _weights_gradient(
         a2 = _settle(tl.dot(g2, x0, a2, input_precision="ieee"))
         a5 = _settle(tl.dot(g2, x1, a5, input_precision="ieee"))
         a8 = _settle(tl.dot(g2, x2, a8, input_precision="ieee"))
-        ab = _settle(tl.dot(g1, ones, ab, input_precision="ieee"))  # Σ ∂out, in sixteen equal columns
+        ab = _settle(tl.dot(g1, ones, ab, input_precision="ieee"))  # Σ ∂out, 16 times
     program = layer * tl.num_programs(1) + share
     c = tl.arange(0, D)
     to = gweight + program * (9 * D * D) + c[:, None] * (9 * D) + c[None, :]
@@ -211,61 +192,35 @@ def _weights_gradient(
     tl.store(gbias + program * D + c, tl.max(ab, 1))
 
 
-@triton.jit(do_not_specialize=SIZES)
-def _finish(
-    y, bias, other, out, M,
-    D: tl.constexpr, BACKWARD: tl.constexpr, END: tl.constexpr, BM: tl.constexpr,
-):  # fmt: skip
-    """What a convolution of cuDNN leaves to do."""
-    pixel, channel = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM), tl.arange(0, D)
-    at, real = pixel[:, None] * D + channel[None, :], (pixel < M)[:, None]
-    v = tl.load(y + at, real).to(tl.float32)
-    if not BACKWARD:
-        v += tl.load(bias + channel)[None, :]
-    o = v
-    if END == "add" or END == "mask":
-        o = tl.load(other + at, real)
-    tl.store(out + at, _end(v, o, END).to(out.dtype.element_ty), real)
-
-
 def first(image: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> None:
     """The first convolution. image: N×3×H×W, contiguous; weight: D×3×3×3; bias: D; out: N×H×W×D.
 
     All but `out` are float32.
     """
     N, H, W, D = out.shape
-    if PASSES["first"] == "cudnn":
-        y = torch.conv2d(image.to(out.dtype), weight.to(out.dtype), padding=1)
-        torch.add(y.permute(0, 2, 3, 1), bias.to(out.dtype), out=out)
-        return
     BM, taps = FIRST.pixels, weight.permute(0, 2, 3, 1).contiguous()
     _first[(triton.cdiv(N * H * W, BM),)](
         image, taps, bias, out, N * H * W, H, W, D=D, BM=BM, num_warps=FIRST.warps
     )
 
 
-def first_gradients(image: Tensor, weight: Tensor, g: Tensor, skipped: Tensor) -> tuple[Tensor, Tensor]:
-    """Of the first convolution's weight and bias, in float32; ∂f = g + skipped, N×H×W×D both."""
+def first_gradients(image: Tensor, g: Tensor, skipped: Tensor) -> tuple[Tensor, Tensor]:
+    """∂weight and ∂bias of the first convolution, in float32. ∂f = g + skipped, both N×H×W×D."""
     N, H, W, D = g.shape
-    if PASSES["first"] == "cudnn":
-        both = g + skipped
-        operands = _as_image(both), image.to(g.dtype), weight.to(g.dtype)
-        gweight = _cudnn_backward(*operands, [False, True, False])[1].float()
-        return gweight, both.sum((0, 1, 2), dtype=torch.float32)
-    BM, programs = FIRST.pixels, 2 * MULTIPROCESSORS
+    BM, programs = FIRST.pixels, FIRST.programs * MULTIPROCESSORS
     sums = g.new_empty(programs, D, NEAR.value, dtype=torch.float32)
     _first_gradients[(programs,)](
         image, g, skipped, sums, N * H * W, H, W,
-        D=D, BM=BM, STEPS=triton.cdiv(triton.cdiv(N * H * W, BM), programs), **FIRST.launch(),
+        D=D, BM=BM, STEPS=triton.cdiv(triton.cdiv(N * H * W, BM), programs), **FIRST.launch_staged(),
     )  # fmt: skip
     total = summed(sums)
     return _as_parameter(total[:, :27].unflatten(1, (9, 3))), total[:, 27]
 
 
 def _strips(N: int, W: int) -> tuple[int, int]:
-    """Images and columns of a strip: as few pixels outside the images as can be."""
+    """How many images and columns a strip has, such that strips have the fewest pixels outside the images."""
     pixels = CONVOLUTION.pixels
-    widths = [w for w in (16, 32, 64) if w <= pixels]  # others need more shared memory than there is
+    widths = [w for w in (16, 32, 64) if w <= pixels]  # others need too much shared memory
     covered = {w: triton.cdiv(W, w) * w * triton.cdiv(N, pixels // w) * (pixels // w) for w in widths}
     columns = min(widths, key=lambda w: (covered[w], -w))
     return pixels // columns, columns
@@ -275,22 +230,13 @@ def convolve(
     x: Tensor, weight: Tensor, bias: Tensor | None, end: str = "", other: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """The convolution of x, or with no bias its transpose (∂out → ∂x), and then `end`.
+    """The convolution of x, or if there is no bias its transpose (∂out → ∂x), and then `end`.
 
-    x, other, out: N×H×W×D; weight: D×9×D (out, tap, in), as x; bias: D, float32. end: "relu", "add" `other`,
-    "mask" where `other` is not positive, or nothing.
-
-    >>> x, weight = torch.randn(8, 48, 48, 64), torch.randn(64, 9, 64)  # doctest: +SKIP
-    >>> convolve(x.cuda().half(), weight.cuda().half(), torch.zeros(64).cuda(), "relu")  # doctest: +SKIP
+    x, other, out: N×H×W×D; weight: D×9×D (out, tap, in), in the dtype of x; bias: D, float32. `end` is
+    "relu", "add" (`other` is added), "mask" (zero where `other` is not positive) or nothing.
     """
     N, H, W, D = x.shape
     out = torch.empty_like(x) if out is None else out
-    backward = bias is None
-    constants = {"D": D, "BACKWARD": backward, "END": end}
-    if PASSES["backward" if backward else "forward"] == "cudnn":
-        y = _product(x, weight, backward)
-        _finish[(triton.cdiv(N * H * W, 32),)](y, bias, other, out, N * H * W, BM=32, **constants)
-        return out
     images, columns = _strips(N, W)
     strips = triton.cdiv(N, images), triton.cdiv(W, columns)
     rows = triton.cdiv(H, max(1, MULTIPROCESSORS // (strips[0] * strips[1])))
@@ -299,15 +245,10 @@ def convolve(
         for t in (x, other, out)
     ]
     _convolution[(*strips, triton.cdiv(H, rows))](
-        described[0], weight, bias, *described[1:], H, NB=images, BW=columns, ROWS=rows,
-        **constants, **CONVOLUTION.launch(),
+        described[0], weight, bias, *described[1:], H,
+        D=D, BACKWARD=bias is None, END=end, NB=images, BW=columns, ROWS=rows, **CONVOLUTION.launch_staged(),
     )  # fmt: skip
     return out
-
-
-def _as_image(x: Tensor) -> Tensor:
-    """N×H×W×D → N×D×H×W, the same memory."""
-    return x.permute(0, 3, 1, 2)
 
 
 def _as_parameter(weight: Tensor) -> Tensor:
@@ -315,38 +256,17 @@ def _as_parameter(weight: Tensor) -> Tensor:
     return weight.unflatten(1, (3, 3)).permute(0, 3, 1, 2)
 
 
-def _product(x: Tensor, weight: Tensor, backward: bool) -> Tensor:
-    """cuDNN's convolution or its transpose."""
-    image, kernel = _as_image(x), _as_parameter(weight)
-    if not backward:
-        y = torch.conv2d(image, kernel, padding=1)
-    else:
-        y = _cudnn_backward(image, image, kernel, [True, False, False])[0]  # of the second, the shape is read
-    return y.permute(0, 2, 3, 1).contiguous()
-
-
-def _cudnn_backward(gout: Tensor, x: Tensor, weight: Tensor, wanted: list[bool]) -> list[Tensor]:
-    D, one = weight.shape[0], [1, 1]
-    return torch.ops.aten.convolution_backward(gout, x, weight, [D], one, one, one, False, [0, 0], 1, wanted)
-
-
-def weights_gradients(x: Tensor, gout: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+def weights_gradients(x: Tensor, gout: Tensor) -> tuple[Tensor, Tensor]:
     """∂weight (L×D×9×D) and ∂bias (L×D) of L convolutions, in float32. x, gout: L×N×H×W×D."""
     L, N, H, W, D = x.shape
-    if PASSES["weights"] == "cudnn":
-        each = zip(map(_as_image, gout), map(_as_image, x), map(_as_parameter, weight), strict=True)
-        found = [_cudnn_backward(*tensors, [False, True, True]) for tensors in each]
-        gweight = torch.stack([g.permute(0, 2, 3, 1).flatten(1, 2) for _, g, _ in found])
-        return gweight.float(), torch.stack([g for _, _, g in found]).float()
-    columns = 16
-    lines = WEIGHTS.pixels // columns
+    columns, lines = WEIGHTS_COLUMNS, WEIGHTS.pixels // WEIGHTS_COLUMNS
     shares = max(1, MULTIPROCESSORS // L)
     steps = triton.cdiv(N * triton.cdiv(H, lines) * triton.cdiv(W, columns), shares)
     gweight = x.new_empty(L, shares, D, 9, D, dtype=torch.float32)
     gbias = x.new_empty(L, shares, D, dtype=torch.float32)
     described = [TensorDescriptor.from_tensor(t, [1, 1, lines, columns, D]) for t in (x, gout)]
     _weights_gradient[(L, shares)](
-        *described, gweight, gbias, H, W, D=D, BH=lines, BW=columns, STEPS=steps, **WEIGHTS.launch()
+        *described, gweight, gbias, H, W, D=D, BH=lines, BW=columns, STEPS=steps, **WEIGHTS.launch_staged()
     )
     return gweight.sum(1), gbias.sum(1)
 
@@ -368,29 +288,29 @@ class Backbone(torch.autograd.Function):
             convolve(x[i], weight[i], bias[i], "relu", out=x[i + 1])
             convolve(x[i + 1], weight[i + 1], bias[i + 1], "add", x[i], out=x[i + 2])
         out = convolve(x[-1], weight[-1], bias[-1], "add", x[0])
-        ctx.save_for_backward(image, head, x, weight)
-        return _as_image(out)
+        ctx.save_for_backward(image, x, weight)
+        return out.permute(0, 3, 1, 2)
 
     @staticmethod
     def backward(ctx: Any, gout: Tensor) -> tuple[Tensor | None, ...]:
-        image, head, x, weight = ctx.saved_tensors
-        gf, g = torch.empty_like(x[0]), torch.empty_like(x)  # the gradients at f and at every output
-        gx = [gf, *g[:-1]]  # and at every input
+        image, x, weight = ctx.saved_tensors
+        gf, g = torch.empty_like(x[0]), torch.empty_like(x)  # the gradients of f and of every output
+        gx = [gf, *g[:-1]]  # and of every input
         g[-1] = gout.permute(0, 2, 3, 1)
         convolve(g[-1], weight[-1], None, out=gx[-1])
         for i in range(len(x) - 3, -1, -2):
             convolve(g[i + 1], weight[i + 1], None, "mask", x[i + 1], out=gx[i + 1])
             convolve(g[i], weight[i], None, "add", g[i + 1], out=gx[i])
-        ghead, ghead_bias = first_gradients(image, head, gf, g[-1])
-        gweight, gbias = weights_gradients(x, g, weight)
+        ghead, ghead_bias = first_gradients(image, gf, g[-1])
+        gweight, gbias = weights_gradients(x, g)
         return None, None, ghead, *(_as_parameter(w) for w in gweight), ghead_bias, *gbias
 
 
 def edsr(image: Tensor, convolutions: list[torch.nn.Conv2d], operand: torch.dtype) -> Tensor:
     """The network as one operation, for training. image: N×3×H×W; the result: N×D×H×W.
 
-    convolutions: the first, two for each block, the tail; operand: the type in which products are computed
-    and features kept. The image gets no gradient.
+    convolutions: the first, two for each block, the tail. operand: the dtype of the matrix products and the
+    features. The image gets no gradient.
     """
     parameters = [c.weight for c in convolutions] + [c.bias for c in convolutions]
     with torch.autocast(image.device.type, enabled=False), torch.cuda.device_of(image):

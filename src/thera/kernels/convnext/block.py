@@ -1,99 +1,58 @@
-"""Triton kernels for the ConvNeXt block, x + W₂ gelu(W₁ norm(depthwise x) + b₁) + b₂, and its gradients.
+"""The ConvNeXt block, x + W₂ gelu(W₁ norm(depthwise x) + b₁) + b₂, and its gradients.
 
-The hidden activations are four times as wide as the stream, and moving them is most of what an unfused block
-does. Here they live and die in registers:
+The hidden activations are four times as wide as x, and an unfused block spends most of its time moving them.
+Here they stay in registers:
 
-| kernel | a program owns | in | out |
+| kernel | a program computes | from | to |
 | --- | --- | --- | --- |
 | forward | a tile of pixels | x | out; for training also the normalised pixels u |
-| mixing backward | a slice of hidden units | u, ∂out | one part of ∂u |
-| norm backward | a tile of pixels | u, the parts of ∂u | ∂z, at the depthwise output |
+| mixing backward | a slice of the hidden units | u, ∂out | one part of ∂u |
+| norm backward | a tile of pixels | u, the parts of ∂u | ∂z, the gradient of the depthwise output |
 | depthwise backward | a strip of an image | x, ∂z, ∂out | ∂x |
 
-A program of the second goes over many tiles and keeps the gradients of its slice of W₁ and W₂ in registers
-all the while: they need no pass of their own. The norm's weight and bias are folded into W₁ and b₁ before
-(`kernels_convnext_weights`). The plain form beside which all this is tested is `convnext.Block`.
+A program of "mixing backward" loops over many tiles and keeps the gradients of its slice of W₁ and W₂ in
+registers, so these need no kernel of their own. `weights` folds the norm's weight and bias into W₁ and b₁
+beforehand. The plain form is `thera.networks.convnext.Block`.
 """
 
-# mypy: disallow-untyped-defs=False
-# A kernel's arguments have no types; those in capitals are compile-time constants, as Triton writes them.
-
-import os
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from thera.networks.kernels_convnext_depthwise import SIZES, _depthwise, depthwise_backward
-from thera.networks.kernels_convnext_weights import Folded, fold, unfold
-from thera.networks.kernels_sums import beside, summed
+from thera.kernels.common import MULTIPROCESSORS, SIZES, Tile, fast_gelu, gelu, gelu_slope, norm_gradient
+from thera.kernels.convnext.depthwise import depthwise, depthwise_backward
+from thera.kernels.convnext.weights import Folded, fold, unfold
+from thera.kernels.sums import beside, summed
 
-MULTIPROCESSORS = 132  # an H200's: how many programs a persistent kernel starts; any number is correct
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-
-
-class Tile(NamedTuple):
-    """How a kernel is cut."""
-
-    pixels: int  # at a time
-    hidden: int  # units at a time
-    warps: int
-    stages: int  # of the software pipeline
-    registers: int = 255  # to a thread, at most: 128 let 16 warps share a multiprocessor
-    programs: int = 1  # to a multiprocessor, where they persist
-
-    def launch(self) -> dict[str, int]:
-        return {"num_warps": self.warps, "num_stages": self.stages, "maxnreg": self.registers}
-
-
-class Rows(NamedTuple):
-    """How a pass is cut in which one row is a pixel's channels."""
-
-    rows: int
-    warps: int
-
-
-# Per width. benchmarks/kernels.py times these and their alternatives.
-FORWARD = {64: Tile(64, 64, 4, 2, 128), 96: Tile(64, 64, 4, 2, 168), 128: Tile(64, 64, 4, 2)}
-FORWARD_TF32 = Tile(64, 32, 8, 2)
-FORWARD_FEW = Tile(16, 64, 4, 2)  # of a small image, so that every multiprocessor has some of it
-FEW = 64  # pixels to a multiprocessor
-BACKWARD = {64: Tile(64, 128, 8, 3), 96: Tile(64, 128, 8, 3), 128: Tile(32, 128, 8, 3)}
-NORM_BACKWARD = Rows(16, 4)
-
-
-@triton.jit
-def _gelu(h, FAST: tl.constexpr):
-    """gelu(h) = h·s and s = (1 + tanh u)/2 with u = √(2/π)(h + 0.044715 h³), for the derivative."""
-    u = h * (0.7978845608028654 + 0.035677408136300125 * (h * h))
-    if FAST:  # one instruction, exact to 11 bits: more than bf16 keeps
-        tanh = tl.inline_asm_elementwise(
-            "tanh.approx.f32 $0, $1;", "=f,f", [u], dtype=tl.float32, is_pure=True, pack=1
-        )
-        s = 0.5 * tanh + 0.5
-    else:
-        s = 1 / (1 + tl.exp(-2 * u))
-    return h * s, s
-
-
-@triton.jit
-def _gelu_slope(h, g, s):
-    """gelu' = s + h s (1 - s) · 2 du/dh, with g and s from `_gelu`."""
-    return s + (g - g * s) * (1.5957691216057308 + 0.21406444881780075 * (h * h))
+# By width. The channels are hidden units. benchmarks/kernels.py compares these with others.
+FORWARD = {
+    64: Tile(pixels=64, channels=64, warps=4, stages=2, registers=128),
+    96: Tile(pixels=64, channels=64, warps=4, stages=2, registers=168),
+    128: Tile(pixels=64, channels=64, warps=4, stages=2, registers=255),
+}
+FORWARD_SMALL = Tile(pixels=16, channels=64, warps=4, stages=2, registers=255)  # gives more programs
+SMALL = 64  # pixels per multiprocessor, up to which an image is small
+BACKWARD = {
+    64: Tile(pixels=64, channels=128, warps=8, stages=3, registers=255),
+    96: Tile(pixels=64, channels=128, warps=8, stages=3, registers=255),
+    128: Tile(pixels=32, channels=128, warps=8, stages=3, registers=255),
+}
+NORM_BACKWARD = Tile(pixels=16, warps=4)
 
 
 @triton.jit(do_not_specialize=SIZES)
 def _forward(
     x, taps, w1, b1, w2, b2, out, unit, rstd, M, H, W, eps,
-    D: tl.constexpr, HIDDEN: tl.constexpr, SAVE: tl.constexpr, FAST: tl.constexpr, PRECISION: tl.constexpr,
+    D: tl.constexpr, HIDDEN: tl.constexpr, SAVE: tl.constexpr, FAST: tl.constexpr,
     BM: tl.constexpr, BD: tl.constexpr, BH: tl.constexpr,
 ):  # fmt: skip
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     channel = tl.arange(0, BD)
     ok, real = rows < M, channel < D
-    z = _depthwise(x, taps, rows, ok, channel, H, W, D, BM, BD)
+    z = depthwise(x, taps, rows, ok, channel, H, W, D, BM, BD)
     z = tl.where(real[None, :], z - tl.sum(z, 1)[:, None] / D, 0.0)
     r = tl.rsqrt(tl.sum(z * z, 1) / D + eps)
     u = (z * r[:, None]).to(w1.dtype.element_ty)
@@ -106,10 +65,10 @@ def _forward(
     for k in range(0, HIDDEN, BH):
         hidden = k + tl.arange(0, BH)
         expand = tl.load(w1 + hidden[None, :] * D + channel[:, None], real[:, None], 0.0)
-        h = tl.dot(u, expand, input_precision=PRECISION) + tl.load(b1 + hidden)[None, :]
-        g, _ = _gelu(h, FAST)
+        h = tl.dot(u, expand, input_precision="ieee") + tl.load(b1 + hidden)[None, :]
+        g, _ = gelu(h, FAST)
         project = tl.load(w2 + channel[None, :] * HIDDEN + hidden[:, None], real[None, :], 0.0)
-        y = tl.dot(g.to(u.dtype), project, y, input_precision=PRECISION)
+        y = tl.dot(g.to(u.dtype), project, y, input_precision="ieee")
     y += tl.load(x + at, inside, 0.0).to(tl.float32) + tl.load(b2 + channel, real, 0.0)[None, :]
     tl.store(out + at, y.to(out.dtype.element_ty), inside)
 
@@ -117,16 +76,16 @@ def _forward(
 @triton.jit(do_not_specialize=SIZES)
 def _forward_split(
     x, taps, w1, b1, w2, b2, out, unit, rstd, M, H, W, eps,
-    D: tl.constexpr, HIDDEN: tl.constexpr, SAVE: tl.constexpr, FAST: tl.constexpr, PRECISION: tl.constexpr,
+    D: tl.constexpr, HIDDEN: tl.constexpr, SAVE: tl.constexpr, FAST: tl.constexpr,
     BM: tl.constexpr, FIRST: tl.constexpr, BH: tl.constexpr,
 ):  # fmt: skip
-    """As `_forward`. Matrices are powers of two wide: 96 channels are FIRST = 64 of them and the REST."""
+    """As `_forward`. A matrix must be a power of two wide: 96 channels are FIRST = 64 and REST = 32."""
     REST: tl.constexpr = D - FIRST
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     c0, c1 = tl.arange(0, FIRST), FIRST + tl.arange(0, REST)
     ok = rows < M
-    z0 = _depthwise(x, taps, rows, ok, c0, H, W, D, BM, FIRST)
-    z1 = _depthwise(x, taps, rows, ok, c1, H, W, D, BM, REST)
+    z0 = depthwise(x, taps, rows, ok, c0, H, W, D, BM, FIRST)
+    z1 = depthwise(x, taps, rows, ok, c1, H, W, D, BM, REST)
     mean = ((tl.sum(z0, 1) + tl.sum(z1, 1)) / D)[:, None]
     z0, z1 = z0 - mean, z1 - mean
     r = tl.rsqrt((tl.sum(z0 * z0, 1) + tl.sum(z1 * z1, 1)) / D + eps)
@@ -142,12 +101,12 @@ def _forward_split(
     for k in range(0, HIDDEN, BH):
         hidden = k + tl.arange(0, BH)
         in1, in2 = w1 + hidden[None, :] * D, w2 + hidden[:, None]
-        h = tl.dot(u0, tl.load(in1 + c0[:, None]), input_precision=PRECISION) + tl.load(b1 + hidden)[None, :]
-        h = tl.dot(u1, tl.load(in1 + c1[:, None]), h, input_precision=PRECISION)
-        g, _ = _gelu(h, FAST)
+        h = tl.dot(u0, tl.load(in1 + c0[:, None]), input_precision="ieee") + tl.load(b1 + hidden)[None, :]
+        h = tl.dot(u1, tl.load(in1 + c1[:, None]), h, input_precision="ieee")
+        g, _ = gelu(h, FAST)
         short = g.to(u0.dtype)
-        y0 = tl.dot(short, tl.load(in2 + c0[None, :] * HIDDEN), y0, input_precision=PRECISION)
-        y1 = tl.dot(short, tl.load(in2 + c1[None, :] * HIDDEN), y1, input_precision=PRECISION)
+        y0 = tl.dot(short, tl.load(in2 + c0[None, :] * HIDDEN), y0, input_precision="ieee")
+        y1 = tl.dot(short, tl.load(in2 + c1[None, :] * HIDDEN), y1, input_precision="ieee")
     y0 += tl.load(x + at0, inside, 0.0).to(tl.float32) + tl.load(b2 + c0)[None, :]
     y1 += tl.load(x + at1, inside, 0.0).to(tl.float32) + tl.load(b2 + c1)[None, :]
     tl.store(out + at0, y0.to(out.dtype.element_ty), inside)
@@ -155,22 +114,22 @@ def _forward_split(
 
 
 @triton.jit
-def _mixing_input(weight, short, PRECISION: tl.constexpr, UPRIGHT: tl.constexpr):
-    """∂u, BM×D, from a slice of w1 and ∂h of its hidden units (BH×BM); a product has at least 64 rows."""
+def _mixing_input(weight, short, UPRIGHT: tl.constexpr):
+    """∂u, BM×D, from a slice of w1 and ∂h of its hidden units (BH×BM). A matrix product needs 64 rows."""
     if UPRIGHT:
-        return tl.dot(tl.trans(short), weight, input_precision=PRECISION).to(short.dtype)
-    return tl.trans(tl.dot(tl.trans(weight), short, input_precision=PRECISION).to(short.dtype))
+        return tl.dot(tl.trans(short), weight, input_precision="ieee").to(short.dtype)
+    return tl.trans(tl.dot(tl.trans(weight), short, input_precision="ieee").to(short.dtype))
 
 
 @triton.jit(do_not_specialize=SIZES)
 def _mixing_backward(
     gout, unit, w1, b1, w2, gunit, sums, M,
-    D: tl.constexpr, HIDDEN: tl.constexpr, FAST: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr,
+    D: tl.constexpr, HIDDEN: tl.constexpr, FAST: tl.constexpr, BM: tl.constexpr,
     FIRST: tl.constexpr, BH: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
-    """Hidden units lie along the rows here: both weight gradients then take them straight from registers.
+    """Hidden units are the rows here: the weights' gradients can then take them straight from registers.
 
-    Matrices are powers of two wide: 96 channels are FIRST = 64 of them and the REST.
+    A matrix must be a power of two wide: 96 channels are FIRST = 64 and REST = 32.
     """
     REST: tl.constexpr = D - FIRST
     part, program = tl.program_id(0), tl.program_id(1)
@@ -192,27 +151,27 @@ def _mixing_backward(
         row = rows.to(tl.int64)[:, None] * D
         u0 = tl.load(unit + row + c0, ok, 0.0)
         go0 = tl.load(gout + row + c0, ok, 0.0).to(u0.dtype)
-        h = tl.dot(expand0, tl.trans(u0), input_precision=PRECISION) + bias[:, None]
-        gg = tl.dot(project0, tl.trans(go0), input_precision=PRECISION)
+        h = tl.dot(expand0, tl.trans(u0), input_precision="ieee") + bias[:, None]
+        gg = tl.dot(project0, tl.trans(go0), input_precision="ieee")
         if REST:
             u1 = tl.load(unit + row + c1, ok, 0.0)
             go1 = tl.load(gout + row + c1, ok, 0.0).to(u0.dtype)
-            h = tl.dot(expand1, tl.trans(u1), h, input_precision=PRECISION)
-            gg = tl.dot(project1, tl.trans(go1), gg, input_precision=PRECISION)
-        g, s = _gelu(h, FAST)
+            h = tl.dot(expand1, tl.trans(u1), h, input_precision="ieee")
+            gg = tl.dot(project1, tl.trans(go1), gg, input_precision="ieee")
+        g, s = gelu(h, FAST)
         short = g.to(u0.dtype)
-        sum20 = tl.dot(short, go0, sum20, input_precision=PRECISION)
+        sum20 = tl.dot(short, go0, sum20, input_precision="ieee")
         if REST:
-            sum21 = tl.dot(short, go1, sum21, input_precision=PRECISION)
-        gh = gg * _gelu_slope(h, g, s)
+            sum21 = tl.dot(short, go1, sum21, input_precision="ieee")
+        gh = gg * gelu_slope(h, g, s)
         sumb += tl.sum(gh, 1)
         short = gh.to(u0.dtype)
-        sum10 = tl.dot(short, u0, sum10, input_precision=PRECISION)
+        sum10 = tl.dot(short, u0, sum10, input_precision="ieee")
         to = gunit + (row + part.to(tl.int64) * M * D)
         if REST:
-            sum11 = tl.dot(short, u1, sum11, input_precision=PRECISION)
-            tl.store(to + c1, _mixing_input(expand1, short, PRECISION, BM >= 64), ok)
-        tl.store(to + c0, _mixing_input(expand0, short, PRECISION, BM >= 64), ok)
+            sum11 = tl.dot(short, u1, sum11, input_precision="ieee")
+            tl.store(to + c1, _mixing_input(expand1, short, BM >= 64), ok)
+        tl.store(to + c0, _mixing_input(expand0, short, BM >= 64), ok)
     to = sums + program * (HIDDEN * (2 * D + 1))  # ∂w1, ∂w2 and ∂b1 one after the other
     out1, out2 = to + hidden[:, None] * D, to + HIDDEN * D + hidden[:, None]
     tl.store(out1 + c0, sum10)
@@ -239,15 +198,8 @@ def _norm_backward(
     for part in tl.static_range(PARTS):
         at = (rows.to(tl.int64) + part * M)[:, None] * D + channel[None, :]
         gu += tl.load(gunit + at, inside, 0.0).to(tl.float32)
-    g = gu - tl.sum(gu, 1)[:, None] / D - u * (tl.sum(gu * u, 1)[:, None] / D)
-    g *= tl.load(rstd + rows, ok, 0.0)[:, None]
+    g = norm_gradient(gu, u, D) * tl.load(rstd + rows, ok, 0.0)[:, None]
     tl.store(to, g.to(gz.dtype.element_ty), inside)
-
-
-def _arithmetic(operand: torch.dtype) -> dict[str, Any]:
-    """How to multiply matrices: float32 operands as TF32, since full float32 is left to the plain form."""
-    full = operand == torch.float32
-    return {"FAST": not (full or INTERPRETED), "PRECISION": "tf32" if full and not INTERPRETED else "ieee"}
 
 
 def forward(
@@ -255,22 +207,21 @@ def forward(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """x + w2 gelu(w1 normalise(depthwise x) + b1) + b2; with `save` also the normalised pixels and 1/σ.
 
-    x: N×H×W×d; taps: 9×d; w1: 4d×d and w2: d×4d, in the type that matrix products take.
+    x: N×H×W×d; taps: 9×d; w1: 4d×d and w2: d×4d, in the dtype of matrix products.
     """
     N, H, W, d = x.shape
-    M, tile = N * H * W, FORWARD_TF32 if w1.dtype == torch.float32 else FORWARD[d]
-    BD = triton.next_power_of_2(d)
-    if M <= FEW * MULTIPROCESSORS and w1.dtype != torch.float32:
-        tile = FORWARD_FEW
+    M, BD = N * H * W, triton.next_power_of_2(d)
+    small = M <= SMALL * MULTIPROCESSORS
+    tile = FORWARD_SMALL if small else FORWARD[d]
     x = x.contiguous()
     out = torch.empty_like(x)
     unit = w1.new_empty((N, H, W, d) if save else 0)
     rstd = b1.new_empty((N, H, W) if save else 0)
-    split = tile is FORWARD.get(d) and d < BD  # the other tiles have 96 channels padded to 128
+    split = d < BD and not small  # a small image has its 96 channels padded to 128
     (_forward_split if split else _forward)[(triton.cdiv(M, tile.pixels),)](
         x, taps.contiguous(), w1.contiguous(), b1, w2.contiguous(), b2, out, unit, rstd, M, H, W, eps,
-        D=d, HIDDEN=4 * d, SAVE=save, BM=tile.pixels, BH=tile.hidden,
-        **({"FIRST": BD // 2} if split else {"BD": BD}), **tile.launch(), **_arithmetic(w1.dtype),
+        D=d, HIDDEN=4 * d, SAVE=save, BM=tile.pixels, BH=tile.channels,
+        FAST=fast_gelu(w1.dtype), **({"FIRST": BD // 2} if split else {"BD": BD}), **tile.launch(),
     )  # fmt: skip
     return out, unit, rstd
 
@@ -280,17 +231,17 @@ def fused_block(
     x: Tensor, depthwise: Tensor, gamma: Tensor, beta: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor,
     operand: torch.dtype, eps: float, save: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """The block of these parameters: what `forward` returns, and the `Folded` parameters."""
+    """The block: what `forward` returns, then the `Folded` parameters."""
     weights = fold(depthwise, gamma, beta, w1, b1, w2, operand)
     return (*forward(x, *weights, b2, eps, save), *weights)
 
 
 def norm_backward(gunit: Tensor, unit: Tensor, rstd: Tensor) -> Tensor:
-    """∂z, at the depthwise output, from the parts of ∂u. gunit: parts×M×d; unit, as ∂z: N×H×W×d."""
+    """∂z, the gradient of the depthwise output, from the parts of ∂u. gunit: parts×M×d; unit, ∂z: N×H×W×d."""
     parts, M, d = gunit.shape
     gz = torch.empty_like(unit)
-    _norm_backward[(triton.cdiv(M, NORM_BACKWARD.rows),)](
-        gunit, unit, rstd, gz, M, D=d, PARTS=parts, BM=NORM_BACKWARD.rows, BD=triton.next_power_of_2(d),
+    _norm_backward[(triton.cdiv(M, NORM_BACKWARD.pixels),)](
+        gunit, unit, rstd, gz, M, D=d, PARTS=parts, BM=NORM_BACKWARD.pixels, BD=triton.next_power_of_2(d),
         num_warps=NORM_BACKWARD.warps,
     )  # fmt: skip
     return gz
@@ -303,24 +254,24 @@ def fused_block_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """∂x, ∂depthwise, ∂γ, ∂β, ∂w1; ∂folded1, ∂w2 and ∂b1 as one vector; ∂taps with ∂b2 as a tenth row.
 
-    taps, folded1, b1 and w2 are `Folded`; w1 is what `folded1` was before.
+    taps, folded1, b1 and w2 are the `Folded` parameters; w1 is the original of folded1.
     """
     N, H, W, d = x.shape
     M, tile, BD = N * H * W, BACKWARD[d], triton.next_power_of_2(d)
-    parts, tiles = 4 * d // tile.hidden, triton.cdiv(M, tile.pixels)
-    programs = min(tiles, max(1, tile.programs * MULTIPROCESSORS // parts))  # to a slice of hidden units
+    parts, tiles = 4 * d // tile.channels, triton.cdiv(M, tile.pixels)
+    programs = min(tiles, max(1, tile.programs * MULTIPROCESSORS // parts))  # per slice of the hidden units
     x, gout = x.contiguous(), gout.contiguous()
     gunit = unit.new_empty(parts, M, d)
     sums = b1.new_empty(programs, 4 * d * (2 * d + 1))
     _mixing_backward[(parts, programs)](
         gout, unit, folded1, b1, w2, gunit, sums, M,
-        D=d, HIDDEN=4 * d, BM=tile.pixels, FIRST=BD if d == BD else BD // 2, BH=tile.hidden,
-        STEPS=triton.cdiv(tiles, programs), **tile.launch(), **_arithmetic(folded1.dtype),
+        D=d, HIDDEN=4 * d, BM=tile.pixels, FIRST=BD if d == BD else BD // 2, BH=tile.channels,
+        STEPS=triton.cdiv(tiles, programs), FAST=fast_gelu(folded1.dtype), **tile.launch(),
     )  # fmt: skip
     with beside(x.device) as join:
         total = summed(sums)
     gz = norm_backward(gunit, unit, rstd)
-    gx, gtaps = depthwise_backward(gout, x, gz, taps, MULTIPROCESSORS)
+    gx, gtaps = depthwise_backward(gout, x, gz, taps)
     gtaps = summed(gtaps)
     join()
     return gx, *unfold(total, gtaps, gamma, beta, w1), total, gtaps
@@ -369,7 +320,7 @@ def convnext_block(
     x: Tensor, depthwise: Tensor, norm: torch.nn.LayerNorm, expand: torch.nn.Linear,
     project: torch.nn.Linear, operand: torch.dtype,
 ) -> Tensor:  # fmt: skip
-    """The block as one operation. x: N×H×W×d; depthwise: d×1×3×3; `operand`: the type products take."""
+    """The block as one operation. x: N×H×W×d; depthwise: d×1×3×3; operand: the dtype of matrix products."""
     parameters = (depthwise, norm.weight, norm.bias, expand.weight, expand.bias, project.weight, project.bias)
     save = torch.is_grad_enabled() and any(t.requires_grad for t in (x, *parameters))
     return fused_block(x, *parameters, operand, norm.eps, save)[0]
@@ -379,6 +330,6 @@ def folded(
     depthwise: Tensor, norm: torch.nn.LayerNorm, expand: torch.nn.Linear, project: torch.nn.Linear,
     operand: torch.dtype,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """The taps, w₁, b₁, w₂ and b₂ that `forward` takes."""
+    """The taps, w₁, b₁, w₂ and b₂ that `forward` takes, for parameters that no longer change."""
     matrices = (expand.weight, expand.bias, project.weight)
     return (*fold(depthwise, norm.weight, norm.bias, *matrices, operand), project.bias.float())

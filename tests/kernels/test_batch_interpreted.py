@@ -19,7 +19,7 @@ CASES = {
 
 def report() -> dict[str, dict[str, float]]:
     """The largest differences, in grey levels and in cells."""
-    from thera.training import kernels
+    from thera.kernels import batch
 
     generator = np.random.default_rng(0)
     images = [
@@ -31,7 +31,7 @@ def report() -> dict[str, dict[str, float]]:
         torch.manual_seed(1)
         u = sampler.draw(config.batch)
         plain = sampler.build(u)
-        source, target, x = kernels.draw(sampler.pixels, *sampler._crops(u), u["target"], sampler.largest)
+        source, target, x = batch.draw(sampler.pixels, *sampler._crops(u), u["target"], sampler.largest)
         found[name] = {
             "source": 255 * (source - plain.source).abs().max().item(),
             "other": ((source - plain.source).abs() > 1e-6).float().mean().item(),
