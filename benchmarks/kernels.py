@@ -18,7 +18,7 @@ from harness import Setting, fastest, microseconds, run
 from thera.kernels import field
 from thera.kernels.common import Tile
 from thera.kernels.convnext import block as kernels
-from thera.kernels.convnext import depthwise
+from thera.kernels.convnext import depthwise, norm
 from thera.kernels.convnext.block import fused_block, fused_block_backward
 from thera.networks import convnext
 
@@ -99,7 +99,7 @@ def gradient_calls() -> tuple[Callable[[], object], Callable[[], object]]:
         norms += [(unit.new_zeros(parts, N * H * W, width), unit, rstd)] * count
         convolutions += [(gout, x, unit, taps)] * count
     return (
-        lambda: [kernels.norm_backward(*arguments) for arguments in norms],
+        lambda: [norm.norm_backward(*arguments) for arguments in norms],
         lambda: [depthwise.depthwise_backward(*arguments) for arguments in convolutions],
     )
 
@@ -115,8 +115,8 @@ def show_tiles() -> None:
             choices = [[Setting(kernels, name, tile, width)] for tile in [table[width], *tiles[width]]]
             fastest(f"{name.lower()} of {width}", call, choices)
     norms, convolutions = gradient_calls()
-    rows = [[Setting(kernels, "NORM_BACKWARD", rows)] for rows in [kernels.NORM_BACKWARD, *NORM_BACKWARDS]]
-    fastest("norm backward of all", norms, rows)
+    tiles = [[Setting(norm, "NORM_BACKWARD", tile)] for tile in [norm.NORM_BACKWARD, *NORM_BACKWARDS]]
+    fastest("norm backward of all", norms, tiles)
     strips = [[Setting(depthwise, "STRIP", strip)] for strip in [depthwise.STRIP, *STRIPS]]
     fastest("depthwise backward of all", convolutions, strips)
     for name, call, tiles in zip(

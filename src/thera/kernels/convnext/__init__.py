@@ -1,1 +1,1 @@
-"""The ConvNeXt block: `block` is the whole of it, `depthwise` and `weights` are parts."""
+"""The ConvNeXt block: `block` is the whole of it; `depthwise`, `norm` and `weights` are parts."""

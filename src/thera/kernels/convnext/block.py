@@ -22,8 +22,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thera.kernels.common import MULTIPROCESSORS, SIZES, Tile, fast_gelu, gelu, gelu_slope, norm_gradient
+from thera.kernels.common import MULTIPROCESSORS, SIZES, Tile, fast_gelu, gelu, gelu_slope
 from thera.kernels.convnext.depthwise import depthwise, depthwise_backward
+from thera.kernels.convnext.norm import norm_backward
 from thera.kernels.convnext.weights import Folded, fold, unfold
 from thera.kernels.sums import beside, summed
 
@@ -40,7 +41,6 @@ BACKWARD = {
     96: Tile(pixels=64, channels=128, warps=8, stages=3, registers=255),
     128: Tile(pixels=32, channels=128, warps=8, stages=3, registers=255),
 }
-NORM_BACKWARD = Tile(pixels=16, warps=4)
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -182,26 +182,6 @@ def _mixing_backward(
     tl.store(to + 2 * HIDDEN * D + hidden, sumb)
 
 
-@triton.jit(do_not_specialize=SIZES)
-def _norm_backward(
-    gunit, unit, rstd, gz, M,
-    D: tl.constexpr, PARTS: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr,
-):  # fmt: skip
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    channel = tl.arange(0, BD)
-    ok = rows < M
-    inside = ok[:, None] & (channel < D)[None, :]
-    at = rows.to(tl.int64)[:, None] * D + channel[None, :]
-    u = tl.load(unit + at, inside, 0.0).to(tl.float32)
-    to = gz + at
-    gu = tl.zeros((BM, BD), tl.float32)
-    for part in tl.static_range(PARTS):
-        at = (rows.to(tl.int64) + part * M)[:, None] * D + channel[None, :]
-        gu += tl.load(gunit + at, inside, 0.0).to(tl.float32)
-    g = norm_gradient(gu, u, D) * tl.load(rstd + rows, ok, 0.0)[:, None]
-    tl.store(to, g.to(gz.dtype.element_ty), inside)
-
-
 def forward(
     x: Tensor, taps: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, eps: float, save: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
@@ -234,17 +214,6 @@ def fused_block(
     """The block: what `forward` returns, then the `Folded` parameters."""
     weights = fold(depthwise, gamma, beta, w1, b1, w2, operand)
     return (*forward(x, *weights, b2, eps, save), *weights)
-
-
-def norm_backward(gunit: Tensor, unit: Tensor, rstd: Tensor) -> Tensor:
-    """∂z, the gradient of the depthwise output, from the parts of ∂u. gunit: parts×M×d; unit, ∂z: N×H×W×d."""
-    parts, M, d = gunit.shape
-    gz = torch.empty_like(unit)
-    _norm_backward[(triton.cdiv(M, NORM_BACKWARD.pixels),)](
-        gunit, unit, rstd, gz, M, D=d, PARTS=parts, BM=NORM_BACKWARD.pixels, BD=triton.next_power_of_2(d),
-        num_warps=NORM_BACKWARD.warps,
-    )  # fmt: skip
-    return gz
 
 
 @torch.library.custom_op("thera::convnext_block_backward", mutates_args=())
