@@ -20,15 +20,17 @@ from thera.kernels.swin.sizes import ALIGNED_HEAD, ALIGNED_WIDTH, AREA, HEAD, HE
 ATTENTION = Tile(pixels=AREA, warps=4, stages=3, programs=4)
 ATTENTION_BACKWARD = Tile(pixels=AREA, warps=4, stages=3, programs=3, registers=168)
 ATTENTION_F32 = Tile(pixels=AREA, warps=4, stages=1, programs=2)
+LOG2E = tl.constexpr(1.4426950408889634)  # exp(x) = exp2(x · LOG2E): the kernels compute with exp2
+FORBIDDEN = tl.constexpr(144.26950408889634)  # 100 · LOG2E, subtracted where pixels must not attend
 
 
 @triton.jit
 def _position(table, h, HEADS: tl.constexpr):
-    """64×64: one head's bias between any two pixels of a window, in units of log 2 (for exp2)."""
+    """64×64: one head's bias between any two pixels of a window, times LOG2E."""
     i = tl.arange(0, 64)[:, None]
     j = tl.arange(0, 64)[None, :]
     at = (i // 8 - j // 8 + 7) * 15 + (i % 8 - j % 8 + 7)
-    return tl.load(table + at * HEADS + h).to(tl.float32) * 1.4426950408889634
+    return tl.load(table + at * HEADS + h).to(tl.float32) * LOG2E
 
 
 @triton.jit
@@ -51,10 +53,10 @@ def _window(window, H, W, SHIFT: tl.constexpr):
 
 @triton.jit
 def _logits(q, k, position, beyond, scale, SHIFT: tl.constexpr, PRECISION: tl.constexpr):
-    """q kᵀ / √30 + position + mask, in units of log 2."""
-    s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * 1.4426950408889634) + position
+    """(q kᵀ / √30 + position + mask) · LOG2E."""
+    s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * LOG2E) + position
     if SHIFT:
-        s = tl.where(beyond[:, None] == beyond[None, :], s, s - 144.26950408889634)
+        s = tl.where(beyond[:, None] == beyond[None, :], s, s - FORBIDDEN)
     return s
 
 
