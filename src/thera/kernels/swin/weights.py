@@ -32,27 +32,70 @@ def _source(r, GROUP: tl.constexpr, GROUP_IN: tl.constexpr, REAL: tl.constexpr):
 
 
 @triton.jit
-def _fold(
-    weight, bias, gamma, beta, out, first,
+def _matrix(
+    weight, bias, gamma, beta, folded, first,
     ROW: tl.constexpr, ROW_IN: tl.constexpr, ROW_REAL: tl.constexpr, COLUMN: tl.constexpr,
     COLUMN_IN: tl.constexpr, COLUMN_REAL: tl.constexpr, COLUMNS: tl.constexpr, NORM: tl.constexpr,
-    BR: tl.constexpr, BC: tl.constexpr,
+    BACKWARD: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """BR rows of a folded matrix: padded, with the norm before it folded in and the bias in the first surplus
-    column."""
+    column. If BACKWARD, `folded` is its gradient, and the gradients of weight and bias are written."""
     r, c = first + tl.arange(0, BR), tl.arange(0, BC)
-    row, _, row_real = _source(r, ROW, ROW_IN, ROW_REAL)
-    column, _, column_real = _source(c, COLUMN, COLUMN_IN, COLUMN_REAL)
-    stride = COLUMNS // COLUMN * COLUMN_IN
-    real = row_real[:, None] & (column_real & (c < COLUMNS))[None, :]
-    w = tl.load(weight + row[:, None] * stride + column[None, :], real, 0.0).to(tl.float32)
-    b = tl.load(bias + row, row_real, 0.0).to(tl.float32)
-    if NORM:
-        b += tl.sum(w * tl.load(beta + c, c < COLUMN_REAL, 0.0).to(tl.float32)[None, :], 1)
-        w *= tl.load(gamma + c, c < COLUMN_REAL, 0.0).to(tl.float32)[None, :]
-    w = tl.where((c == COLUMN_REAL)[None, :], b[:, None], w)
-    to = out + r[:, None] * COLUMNS + c[None, :]
-    tl.store(to, w.to(out.dtype.element_ty), (c < COLUMNS)[None, :])
+    row, row_there, row_real = _source(r, ROW, ROW_IN, ROW_REAL)
+    column, column_there, column_real = _source(c, COLUMN, COLUMN_IN, COLUMN_REAL)
+    stored = weight + row[:, None] * (COLUMNS // COLUMN * COLUMN_IN) + column[None, :]
+    at, inside = folded + r[:, None] * COLUMNS + c[None, :], (c < COLUMNS)[None, :]
+    real = row_real[:, None] & column_real[None, :] & inside
+    if BACKWARD:
+        g = tl.load(at, real, 0.0).to(tl.float32)
+        b = tl.load(folded + r * COLUMNS + COLUMN_REAL, row_real, 0.0).to(tl.float32)
+        if NORM:
+            g *= tl.load(gamma + c, c < COLUMN_REAL, 0.0)[None, :]
+            g += b[:, None] * tl.load(beta + c, c < COLUMN_REAL, 0.0)[None, :]
+        tl.store(stored, g, row_there[:, None] & column_there[None, :] & inside)
+        tl.store(bias + row, b, row_there)
+    else:
+        w = tl.load(stored, real, 0.0).to(tl.float32)
+        b = tl.load(bias + row, row_real, 0.0).to(tl.float32)
+        if NORM:
+            b += tl.sum(w * tl.load(beta + c, c < COLUMN_REAL, 0.0).to(tl.float32)[None, :], 1)
+            w *= tl.load(gamma + c, c < COLUMN_REAL, 0.0).to(tl.float32)[None, :]
+        w = tl.where((c == COLUMN_REAL)[None, :], b[:, None], w)
+        tl.store(at, w.to(folded.dtype.element_ty), inside)
+
+
+@triton.jit
+def _matrices(
+    qkv, qkv_bias, proj, proj_bias, expand, expand_bias, project, project_bias,
+    gamma1, beta1, gamma2, beta2, qkv_folded, proj_folded, expand_folded, project_folded, first,
+    BACKWARD: tl.constexpr, HEADS: tl.constexpr, HEAD: tl.constexpr, HEAD_IN: tl.constexpr,
+    HEAD_OUT: tl.constexpr, BR: tl.constexpr,
+):  # fmt: skip
+    """`_matrix` for BR of the 7·192 rows of the four folded matrices, from row `first`."""
+    D: tl.constexpr = HEADS * HEAD
+    D_IN: tl.constexpr = HEADS * HEAD_IN
+    D_OUT: tl.constexpr = HEADS * HEAD_OUT
+    BC: tl.constexpr = triton.next_power_of_2(D_OUT)
+    if first < 3 * D_OUT:
+        _matrix(
+            qkv, qkv_bias, gamma1, beta1, qkv_folded, first,
+            HEAD_OUT, HEAD_IN, HEAD, D_OUT, D_IN, D, D_OUT, True, BACKWARD, BR, BC,
+        )  # fmt: skip
+    elif first < 5 * D_OUT:
+        _matrix(
+            expand, expand_bias, gamma2, beta2, expand_folded, first - 3 * D_OUT,
+            2 * D_OUT, 2 * D_IN, 2 * D, D_OUT, D_IN, D, D_OUT, True, BACKWARD, BR, BC,
+        )  # fmt: skip
+    elif first < 6 * D_OUT:
+        _matrix(
+            proj, proj_bias, gamma1, beta1, proj_folded, first - 5 * D_OUT,
+            D_OUT, D_IN, D, HEAD_OUT, HEAD_IN, HEAD, D_OUT, False, BACKWARD, BR, BC,
+        )  # fmt: skip
+    else:
+        _matrix(
+            project, project_bias, gamma2, beta2, project_folded, first - 6 * D_OUT,
+            D_OUT, D_IN, D, 2 * D_OUT, 2 * D_IN, 2 * D, 2 * D_OUT, False, BACKWARD, BR, 2 * BC,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -61,54 +104,11 @@ def _fold_weights(
     gamma1, beta1, gamma2, beta2, qkv_out, proj_out, expand_out, project_out,
     HEADS: tl.constexpr, HEAD: tl.constexpr, HEAD_IN: tl.constexpr, HEAD_OUT: tl.constexpr, BR: tl.constexpr,
 ):  # fmt: skip
-    D: tl.constexpr = HEADS * HEAD
-    D_IN: tl.constexpr = HEADS * HEAD_IN
-    D_OUT: tl.constexpr = HEADS * HEAD_OUT
-    BC: tl.constexpr = triton.next_power_of_2(D_OUT)
-    first = tl.program_id(0) * BR
-    if first < 3 * D_OUT:
-        _fold(
-            qkv, qkv_bias, gamma1, beta1, qkv_out, first,
-            HEAD_OUT, HEAD_IN, HEAD, D_OUT, D_IN, D, D_OUT, True, BR, BC,
-        )  # fmt: skip
-    elif first < 5 * D_OUT:
-        _fold(
-            expand, expand_bias, gamma2, beta2, expand_out, first - 3 * D_OUT,
-            2 * D_OUT, 2 * D_IN, 2 * D, D_OUT, D_IN, D, D_OUT, True, BR, BC,
-        )  # fmt: skip
-    elif first < 6 * D_OUT:
-        _fold(
-            proj, proj_bias, gamma1, beta1, proj_out, first - 5 * D_OUT,
-            D_OUT, D_IN, D, HEAD_OUT, HEAD_IN, HEAD, D_OUT, False, BR, BC,
-        )  # fmt: skip
-    else:
-        _fold(
-            project, project_bias, gamma2, beta2, project_out, first - 6 * D_OUT,
-            D_OUT, D_IN, D, 2 * D_OUT, 2 * D_IN, 2 * D, 2 * D_OUT, False, BR, 2 * BC,
-        )  # fmt: skip
-
-
-@triton.jit
-def _unfold(
-    grad, gamma, beta, gweight, gbias, first,
-    ROW: tl.constexpr, ROW_IN: tl.constexpr, ROW_REAL: tl.constexpr, COLUMN: tl.constexpr,
-    COLUMN_IN: tl.constexpr, COLUMN_REAL: tl.constexpr, COLUMNS: tl.constexpr, NORM: tl.constexpr,
-    BR: tl.constexpr, BC: tl.constexpr,
-):  # fmt: skip
-    """The gradients of a matrix and its bias from that of the matrix that `_fold` made."""
-    r, c = first + tl.arange(0, BR), tl.arange(0, BC)
-    row, row_there, row_real = _source(r, ROW, ROW_IN, ROW_REAL)
-    column, column_there, column_real = _source(c, COLUMN, COLUMN_IN, COLUMN_REAL)
-    stride = COLUMNS // COLUMN * COLUMN_IN
-    real = row_real[:, None] & (column_real & (c < COLUMNS))[None, :]
-    g = tl.load(grad + r[:, None] * COLUMNS + c[None, :], real, 0.0).to(tl.float32)
-    b = tl.load(grad + r * COLUMNS + COLUMN_REAL, row_real, 0.0).to(tl.float32)
-    if NORM:
-        g *= tl.load(gamma + c, c < COLUMN_REAL, 0.0)[None, :]
-        g += b[:, None] * tl.load(beta + c, c < COLUMN_REAL, 0.0)[None, :]
-    there = row_there[:, None] & (column_there & (c < COLUMNS))[None, :]
-    tl.store(gweight + row[:, None] * stride + column[None, :], g, there)
-    tl.store(gbias + row, b, row_there)
+    _matrices(
+        qkv, qkv_bias, proj, proj_bias, expand, expand_bias, project, project_bias,
+        gamma1, beta1, gamma2, beta2, qkv_out, proj_out, expand_out, project_out, tl.program_id(0) * BR,
+        False, HEADS, HEAD, HEAD_IN, HEAD_OUT, BR,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -154,7 +154,6 @@ def _unfold_weights(
     D: tl.constexpr = HEADS * HEAD
     D_IN: tl.constexpr = HEADS * HEAD_IN
     D_OUT: tl.constexpr = HEADS * HEAD_OUT
-    BC: tl.constexpr = triton.next_power_of_2(D_OUT)
     NORMS: tl.constexpr = D_OUT // NORM_CHANNELS  # programs of each norm: the slowest, so they start first
     program = tl.program_id(0)
     first = (program - 2 * NORMS) * BR
@@ -168,25 +167,11 @@ def _unfold_weights(
             expand_grad, expand, ggamma2, gbeta2, (program - NORMS) * NORM_CHANNELS,
             2 * D_OUT, 2 * D_IN, 2 * D, D, D_IN, D_OUT, 2 * D_OUT, 64, NORM_CHANNELS,
         )  # fmt: skip
-    elif first < 3 * D_OUT:
-        _unfold(
-            qkv_grad, gamma1, beta1, gqkv, gqkv_bias, first,
-            HEAD_OUT, HEAD_IN, HEAD, D_OUT, D_IN, D, D_OUT, True, BR, BC,
-        )  # fmt: skip
-    elif first < 5 * D_OUT:
-        _unfold(
-            expand_grad, gamma2, beta2, gexpand, gexpand_bias, first - 3 * D_OUT,
-            2 * D_OUT, 2 * D_IN, 2 * D, D_OUT, D_IN, D, D_OUT, True, BR, BC,
-        )  # fmt: skip
-    elif first < 6 * D_OUT:
-        _unfold(
-            proj_grad, gamma1, beta1, gproj, gproj_bias, first - 5 * D_OUT,
-            D_OUT, D_IN, D, HEAD_OUT, HEAD_IN, HEAD, D_OUT, False, BR, BC,
-        )  # fmt: skip
     elif first < 7 * D_OUT:
-        _unfold(
-            project_grad, gamma2, beta2, gproject, gproject_bias, first - 6 * D_OUT,
-            D_OUT, D_IN, D, 2 * D_OUT, 2 * D_IN, 2 * D, 2 * D_OUT, False, BR, 2 * BC,
+        _matrices(
+            gqkv, gqkv_bias, gproj, gproj_bias, gexpand, gexpand_bias, gproject, gproject_bias,
+            gamma1, beta1, gamma2, beta2, qkv_grad, proj_grad, expand_grad, project_grad, first,
+            True, HEADS, HEAD, HEAD_IN, HEAD_OUT, BR,
         )  # fmt: skip
     else:
         _unfold_table(gposition, gtable, program - 2 * NORMS - 7 * D_OUT // BR, HEADS, TABLE_ROWS)
