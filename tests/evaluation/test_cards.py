@@ -41,9 +41,10 @@ def test_a_stage_under_a_teacher_names_it():
     assert "| 50% images and 50% what edsr-pro sees, MSE |" in text
 
 
-def test_what_is_asked_of_the_ensemble_and_the_mean_of_stages_are_said():
+@pytest.mark.parametrize("key", ["ensemble_weight", "together"])  # now, and in files of earlier versions
+def test_the_ensemble_term_and_the_mean_of_stages_are_stated(key):
     once = ABOUT["training"][0]
-    again = once | {"start": "stage 1", "objective": {"loss": "mse", "together": 0.8}}
+    again = once | {"start": "stage 1", "objective": {"loss": "mse", key: 0.8}}
     text = card(ABOUT | {"training": [once, again, {"mean": [1, 2]}]}, [record(38.0)])
     assert "| images, MSE, 80% of it of the mean of four turns |" in text
     assert "| 3 | the mean of stages 1, 2 |" in text

@@ -17,13 +17,13 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("variant", ["air", "plus"])
-def test_seams_and_a_teacher_go_into_the_captured_step(variant):
+def test_a_teacher_and_the_ensemble_go_into_the_captured_step(variant):
     config = Config.parse(
         {
             "start": f"edsr-{variant}",
             "network": {"variant": variant},
             "data": {"patch": 48, "batch": 16, "targets": 2},
-            "objective": {"loss": "rms", "seam": 0.1},
+            "objective": {"loss": "rms", "ensemble_weight": 0.5},
             "teacher": {"model": "edsr-air", "kept": 8, "reuse": 2},
             "optimiser": {"method": "muon", "rate": 1e-5, "steps": 40, "warmup": 1},
         }

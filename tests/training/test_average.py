@@ -18,7 +18,7 @@ def saved(path, seed, *stages, spec=AIR):
     return network
 
 
-def test_every_weight_is_the_mean_and_each_stage_is_told_once(tmp_path):
+def test_every_weight_is_the_mean_and_each_stage_is_listed_once(tmp_path):
     first, second, last = {"start": "", "seed": 1}, {"start": "a", "seed": 2}, {"start": "b", "seed": 3}
     a = saved(tmp_path / "a.safetensors", 0, first, second)
     b = saved(tmp_path / "b.safetensors", 1, first, second, last)

@@ -1,8 +1,10 @@
-"""The whole state of a run in one safetensors file: written whole or not at all, and resumed exactly."""
+"""The whole state of a run in one safetensors file, written atomically. A run resumes from it exactly."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +22,32 @@ def save(path: str | Path, tensors: dict[str, Tensor], about: dict[str, Any]) ->
 
 
 def load(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    with _opened(path) as (file, about):
+        return {k: file.get_tensor(k) for k in file.keys()}, about  # noqa: SIM118
+
+
+def read_about(path: str | Path) -> dict[str, Any]:
+    """What a checkpoint says of its run, without its tensors."""
+    with _opened(path) as (_, about):
+        return about
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[tuple[Any, dict[str, Any]]]:
     try:
         with safe_open(str(path), framework="pt") as file:
             about = (file.metadata() or {}).get("thera-run")
             if about is None:
                 raise ModelError(
-                    f"{path} is not a training checkpoint: a run writes them as state.safetensors"
+                    f"{path} is not a training checkpoint: a run writes them as state.safetensors."
                 )
-            return {k: file.get_tensor(k) for k in file.keys()}, json.loads(about)  # noqa: SIM118
+            yield file, json.loads(about)
     except (SafetensorError, OSError) as e:
-        raise ModelError(f"cannot read the checkpoint {path}: {e}") from None
+        raise ModelError(f"Cannot read the checkpoint {path}: {e}.") from None
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """An optimiser's state by flat names: "3.exp_avg" for the fourth parameter."""
+    """An optimiser's state under flat names: "3.exp_avg" belongs to the fourth parameter."""
     state = optimiser.state_dict()["state"]
     return {f"{i}.{k}": torch.as_tensor(v) for i, values in state.items() for k, v in values.items()}
 
@@ -47,5 +61,5 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tenso
     optimiser.load_state_dict({"state": state, "param_groups": groups})
     for p, values in optimiser.state.items():
         for key, value in values.items():
-            if value.shape == p.shape:  # in the order of memory that the parameter has, which was not saved
+            if value.shape == p.shape:  # files do not store strides: restore the parameter's
                 values[key] = torch.empty_like(p).copy_(value)
