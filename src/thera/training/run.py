@@ -48,9 +48,7 @@ def start(
     """
     began, folder = time.monotonic(), Path(folder)
     if not config.optimiser.steps and minutes is None:
-        raise InvalidInput(
-            "The run has no length: set optimiser.steps or pass --minutes."
-        )
+        raise InvalidInput("The run has no length: set optimiser.steps or pass --minutes.")
     for name, given in (("--minutes", minutes), ("--pause", pause)):
         if given is not None and not 0 <= given < math.inf:
             raise InvalidInput(f"{name} {given:g} is not a length of time: give a number of minutes.")
@@ -59,8 +57,6 @@ def start(
     except OSError as e:
         raise InvalidInput(f"The folder {folder} cannot be made ({e.strerror}): name another.") from None
     device = _device(device)
-    if dist.is_initialized() and dist.get_rank():
-        say = _silently
     torch.manual_seed(config.seed)
     network, earlier = prepare(config)
     d = config.data
@@ -93,7 +89,6 @@ def start(
     about = {"training": [*earlier, stage]}
     if run.rank == 0:
         save_safetensors(run.average, folder / loop.WEIGHTS, "f32", about)
-    say(f"The model is {folder / loop.WEIGHTS}.")
     return run.average
 
 
@@ -137,10 +132,6 @@ def _affordable(run: loop.Run, minutes: float, began: float) -> int:
     if loop.agreed(left <= 0):
         raise InvalidInput(f"{minutes:g} minutes were over before training began: give more.")
     return int(loop.agreed(run.done + int(rate * left * RESERVE)))
-
-
-def _silently(text: str) -> None:
-    """Prints nothing: of several processes only the first reports."""
 
 
 def device_name(device: str) -> str:
