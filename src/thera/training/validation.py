@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,4 +46,6 @@ class Validation:
                 scores[label].append(score(output, target, scale, "psnr_y"))
         finally:
             torch.backends.cudnn.benchmark = searching
+        del method
+        gc.collect()  # a model with CUDA graphs refers to itself, and holds memory of the device
         return {label: float(np.mean(values)) for label, values in scores.items()}
