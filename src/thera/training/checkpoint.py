@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +20,6 @@ def save(path: str | Path, tensors: dict[str, Tensor], about: dict[str, Any]) ->
 
 
 def load(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    with _opened(path) as (file, about):
-        return {k: file.get_tensor(k) for k in file.keys()}, about  # noqa: SIM118
-
-
-def read_about(path: str | Path) -> dict[str, Any]:
-    """What a checkpoint says of its run, without its tensors."""
-    with _opened(path) as (_, about):
-        return about
-
-
-@contextmanager
-def _opened(path: str | Path) -> Iterator[tuple[Any, dict[str, Any]]]:
     try:
         with safe_open(str(path), framework="pt") as file:
             about = (file.metadata() or {}).get("thera-run")
@@ -41,7 +27,7 @@ def _opened(path: str | Path) -> Iterator[tuple[Any, dict[str, Any]]]:
                 raise ModelError(
                     f"{path} is not a training checkpoint: a run writes them as state.safetensors."
                 )
-            yield file, json.loads(about)
+            return {k: file.get_tensor(k) for k in file.keys()}, json.loads(about)  # noqa: SIM118
     except (SafetensorError, OSError) as e:
         raise ModelError(f"Cannot read the checkpoint {path}: {e}.") from None
 

@@ -137,7 +137,7 @@ def _ended(stage: Stage, folder: Path) -> bool:
     if isinstance(stage, Mean) or not (folder / WEIGHTS).exists():
         return False
     if (folder / STATE).exists():
-        stage.check_unchanged(checkpoint.read_about(folder / STATE)["config"])
+        stage.check_unchanged(checkpoint.load(folder / STATE)[1]["config"])
     return True
 
 
