@@ -55,13 +55,14 @@ class Teacher:
 
 @dataclass(frozen=True)
 class Optimiser:
-    """Cosine decay to zero after a short warm-up."""
+    """A short warm-up, the full rate for the share `hold` of the steps, then cosine decay to zero."""
 
     method: str = "adam"  # or "muon" for the layers' matrices and Adam for the rest, at the same rate
     steps: int = 0  # 0: as many as `--minutes` allow
     rate: float = 5e-4
     betas: tuple[float, float] = (0.9, 0.99)
     warmup: int = 500
+    hold: float = 0.0  # a run stopped before the decay begins can be trained on without loss
     clip: float = 10.0  # largest gradient norm; 0: none
     kappa: float = KAPPA  # where κ starts: the paper's theory; it settles near 0.03
     kappa_rate: float = 0.1  # of the rate; 0: κ stays fixed
@@ -103,6 +104,7 @@ RULES: dict[str, Rule] = {
     "optimiser.rate": (lambda rate: rate > 0, "above 0"),
     "optimiser.betas": (lambda betas: all(0 <= b < 1 for b in betas), "two numbers in [0, 1)"),
     "optimiser.warmup": NOT_NEGATIVE,
+    "optimiser.hold": DECAY,
     "optimiser.clip": NOT_NEGATIVE,
     "optimiser.kappa": NOT_NEGATIVE,
     "optimiser.kappa_rate": NOT_NEGATIVE,
