@@ -133,6 +133,12 @@ def test_the_average_follows_the_network_and_first_of_all_forgets_its_start(smal
     torch.testing.assert_close(run.average.head.weight, 0.5 * before + 0.5 * run.network.head.weight)
 
 
+def test_the_rate_is_held_before_it_decays_to_zero(small, photos):
+    optimiser = {"steps": 100, "warmup": 10, "rate": 1e-3, "hold": 0.6}
+    rates = [run_for(small(optimiser=optimiser), photos).schedule(step) for step in (4, 10, 60, 80, 100)]
+    assert rates == pytest.approx([5e-4, 1e-3, 1e-3, 5e-4, 0])
+
+
 def test_a_start_gives_every_weight_that_fits(small, photos, tmp_path):
     torch.manual_seed(7)
     from thera.models.weights import save_safetensors
@@ -287,6 +293,7 @@ def test_a_log_that_was_cut_off_is_read_and_continued_without_its_last_line(smal
         ({"objective": {"ensemble_weight": 1.5}}, "objective.ensemble_weight"),
         ({"optimiser": {"betas": [2, 3]}}, "optimiser.betas"),
         ({"optimiser": {"warmup": -5}}, "optimiser.warmup"),
+        ({"optimiser": {"hold": 1.0}}, "optimiser.hold"),
         ({"network": {"components": -3}}, "-3 components"),
         ({"network": {"predicted_components": 1}}, "network.predicted_components = 1 .*true or false"),
         ({"seed": "abc"}, "seed = 'abc'"),

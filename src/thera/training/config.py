@@ -53,13 +53,14 @@ class Teacher:
 
 @dataclass(frozen=True)
 class Optimiser:
-    """Cosine decay to zero after a short warm-up."""
+    """A short warm-up, the full rate while it is held, then cosine decay to zero."""
 
     method: str = "adam"  # or "muon": Muon for the layers' matrices, Adam for the rest, at the same rate
     steps: int = 0  # 0: as many as `--minutes` allows
     rate: float = 5e-4
     betas: tuple[float, float] = (0.9, 0.99)
     warmup: int = 500
+    hold: float = 0.0  # share of the steps at the full rate; stopped before its decay, a run can be extended
     clip: float = 10.0  # largest gradient norm; 0: no clipping
     kappa: float = KAPPA  # initial κ: the default is the paper's theory; training settles near 0.03
     kappa_rate: float = 0.1  # κ's learning rate as a fraction of `rate`; 0: κ is fixed
@@ -105,6 +106,7 @@ RULES: dict[str, Rule] = {
     "optimiser.rate": (lambda rate: rate > 0, "above 0"),
     "optimiser.betas": (lambda betas: all(0 <= b < 1 for b in betas), "two numbers in [0, 1)"),
     "optimiser.warmup": NOT_NEGATIVE,
+    "optimiser.hold": DECAY,
     "optimiser.clip": NOT_NEGATIVE,
     "optimiser.kappa": NOT_NEGATIVE,
     "optimiser.kappa_rate": NOT_NEGATIVE,

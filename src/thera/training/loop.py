@@ -103,10 +103,11 @@ class Run:
         return Distillation(self.sampler, teacher, self.config.teacher, self.config.data.batch, self.bf16)
 
     def schedule(self, step: int) -> float:
-        """Linear warm-up, then cosine decay to zero at `total`."""
+        """Linear warm-up, the full rate while it is held, then cosine decay to zero at `total`."""
         o = self.config.optimiser
         warm = min(1.0, (step + 1) / max(o.warmup, 1))
-        return o.rate * warm * 0.5 * (1 + math.cos(math.pi * min(step / max(self.total, 1), 1.0)))
+        decayed = (step / max(self.total, 1) - o.hold) / (1 - o.hold)
+        return o.rate * warm * 0.5 * (1 + math.cos(math.pi * min(max(decayed, 0.0), 1.0)))
 
     def step(self) -> None:
         """One step: draw, descend, average."""
