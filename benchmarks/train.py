@@ -2,7 +2,7 @@
 
     python benchmarks/train.py [--variants air plus pro] [--profile]
 
-On a GPU this is the table of docs/training.md; on a CPU it only shows that everything runs.
+On a GPU this is the table of docs/notebook.md; on a CPU it only shows that everything runs.
 """
 
 from __future__ import annotations
