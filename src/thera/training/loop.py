@@ -51,7 +51,7 @@ class Run:
         self.device = sampler.device
         self.network = network.to(self.device)
         if self.device.type == "cuda":
-            prepare(self.network, config.optimiser.precision)
+            prepare_for_gpu(self.network, config.optimiser.precision)
         if network.spec.variant == "pro":
             network.hypernetwork.drop_path = config.optimiser.drop_path
         self.weights = one_buffer(self.network)
@@ -99,7 +99,7 @@ class Run:
         teacher, _ = load_network(self.config.teacher.model)
         teacher.to(self.device)
         if self.device.type == "cuda":
-            prepare(teacher, self.config.optimiser.precision)
+            prepare_for_gpu(teacher, self.config.optimiser.precision)
         return Distillation(self.sampler, teacher, self.config.teacher, self.config.data.batch, self.bf16)
 
     def schedule(self, step: int) -> float:
@@ -223,7 +223,7 @@ def one_buffer(network: nn.Module) -> Tensor:
     return buffer
 
 
-def prepare(network: Thera, precision: str) -> None:
+def prepare_for_gpu(network: Thera, precision: str) -> None:
     """Make the networks fast on a GPU: layouts, aligned widths, compiled blocks."""
     torch.backends.cudnn.benchmark = True
     torch.set_float32_matmul_precision("highest" if precision == "f32" else "high")
