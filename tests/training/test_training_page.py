@@ -13,12 +13,9 @@ import thera.training
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "docs" / name for name in ("training.md", "notebook.md")]
-KERNELS = {"kernels"}  # need Triton
 
 
-@pytest.mark.parametrize(
-    "name", [m.name for m in pkgutil.iter_modules(thera.training.__path__) if m.name not in KERNELS]
-)
+@pytest.mark.parametrize("name", [m.name for m in pkgutil.iter_modules(thera.training.__path__)])
 def test_docstrings_run(name):
     failed, _ = doctest.testmod(importlib.import_module(f"thera.training.{name}"))
     assert failed == 0
