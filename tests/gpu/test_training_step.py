@@ -12,7 +12,7 @@ from thera.models.weights import save_safetensors
 from thera.training.config import Config
 from thera.training.data import Sampler
 from thera.training.loop import Run
-from thera.training.run import prepare
+from thera.training.run import initial_network
 from thera.training.validation import Validation
 
 pytestmark = [
@@ -39,7 +39,7 @@ def test_a_teacher_and_the_ensemble_go_into_the_captured_step(variant):
         }
     )
     torch.manual_seed(0)
-    run = Run(config, Sampler([picture()], config.data, "cuda"), prepare(config)[0], 40)
+    run = Run(config, Sampler([picture()], config.data, "cuda"), initial_network(config)[0], 40)
     for _ in range(20):
         run.step()
     assert run.descend.graph is not None
@@ -63,7 +63,7 @@ def test_validation_between_steps_changes_nothing_and_is_what_evaluation_measure
     losses = []
     for check in (None, Validation([tmp_path], [2], "cuda")):
         torch.manual_seed(0)
-        run = Run(config, Sampler([picture()], config.data, "cuda"), prepare(config)[0], 30)
+        run = Run(config, Sampler([picture()], config.data, "cuda"), initial_network(config)[0], 30)
         losses.append([])
         for _ in range(3):
             for _ in range(10):

@@ -12,7 +12,7 @@ from thera.training import loop
 from thera.training.config import Config, Data, Teacher
 from thera.training.data import Sampler, read_images
 from thera.training.distillation import Distillation
-from thera.training.run import prepare, read_log
+from thera.training.run import initial_network, read_log
 
 
 def distillation(image, share, kept=3, batch=8):
@@ -60,7 +60,7 @@ def test_a_run_follows_its_teacher(small, photos, tmp_path):
         optimiser={"steps": 60, "rate": 1e-3},
     )
     torch.manual_seed(0)
-    run = loop.Run(config, Sampler(read_images([photos], 48), config.data), prepare(config)[0], 60)
+    run = loop.Run(config, Sampler(read_images([photos], 48), config.data), initial_network(config)[0], 60)
     loop.train(run, tmp_path / "run", every=20)
     losses = [entry["l1"] for entry in read_log(tmp_path / "run")]
     assert losses[-1] < 0.8 * losses[0]
@@ -82,14 +82,14 @@ def test_a_mistake_is_named(values, message):
 def test_a_teacher_that_does_not_exist_is_named(small, photos):
     config = small(teacher={"model": "edsr-ultra"})
     with pytest.raises(ModelError, match="edsr-ultra"):
-        loop.Run(config, Sampler(read_images([photos], 48), config.data), prepare(config)[0], 6)
+        loop.Run(config, Sampler(read_images([photos], 48), config.data), initial_network(config)[0], 6)
 
 
 def test_all_of_pro_takes_part_in_a_step_unless_branches_are_left_out(small, photos):
     image = torch.rand(2, 64, 8, 8)
     for drop, same in ((0.0, True), (0.5, False)):
         config = small(network={"variant": "pro"}, optimiser={"drop_path": drop})
-        run = loop.Run(config, Sampler(read_images([photos], 48), config.data), prepare(config)[0], 6)
+        run = loop.Run(config, Sampler(read_images([photos], 48), config.data), initial_network(config)[0], 6)
         with torch.no_grad():
             one, other = (run.network.train().hypernetwork(image) for _ in range(2))
         assert torch.equal(one, other) is same

@@ -18,12 +18,12 @@ from thera.networks import Spec, Thera
 from thera.training import checkpoint, loop
 from thera.training.config import Config
 from thera.training.data import Sampler, read_images
-from thera.training.run import prepare, read_log, start
+from thera.training.run import initial_network, read_log, start
 
 
 def run_for(config, photos):
     torch.manual_seed(config.seed)
-    network, _ = prepare(config)
+    network, _ = initial_network(config)
     sampler = Sampler(read_images([photos], 48), config.data)
     return loop.Run(config, sampler, network, config.optimiser.steps)
 
@@ -122,7 +122,7 @@ def test_a_paused_run_goes_on(small, photos, tmp_path):
     assert start(config, [photos], tmp_path, show=lambda _: None, say=lambda _: None) is not None
 
 
-def test_the_average_follows_the_network_and_first_of_all_forgets_its_start(small, photos):
+def test_the_average_follows_the_network_and_soon_forgets_its_start(small, photos):
     run = run_for(small(optimiser={"ema": 0.5}), photos)
     before = run.average.head.weight.clone()
     run.step()
@@ -146,7 +146,7 @@ def test_a_start_gives_every_weight_that_fits(small, photos, tmp_path):
     source = Thera(Spec("edsr", "air"))
     save_safetensors(source, tmp_path / "air.safetensors", metadata={"training": [{"patches": 7}]})
     config = small(network={"variant": "plus"}, start=str(tmp_path / "air.safetensors"))
-    network, earlier = prepare(config)
+    network, earlier = initial_network(config)
     assert torch.equal(network.backbone.tail.weight, source.backbone.tail.weight)
     assert network.components.shape == (2, 512)
     assert earlier == [{"patches": 7}]
@@ -260,7 +260,7 @@ def test_slow_steps_are_reported_and_paused_in_time(small, photos, tmp_path, mon
         ({"folder": "photos/0.png/run"}, "cannot be made"),
     ],
 )
-def test_what_is_asked_for_wrongly_is_said_before_the_work(small, photos, tmp_path, options, message):
+def test_wrong_options_are_refused_before_any_work(small, photos, tmp_path, options, message):
     folder = tmp_path / options.pop("folder", "run")
     with pytest.raises(InvalidInput, match=message):
         start(small(), ["no-such-folder"], folder, **options)
@@ -309,7 +309,7 @@ def test_a_configuration_with_a_mistake_says_which(values, message):
         Config.parse(values)
 
 
-def test_keys_can_be_set_anew(tmp_path):
+def test_changes_set_keys_of_a_file(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text("[data]\nbatch = 8\n[optimiser]\nrate = 1e-3\n")
     config = Config.read(path, ["optimiser.rate=2e-4", "data.scales=[2, 3]", "start=edsr-air", "seed=3"])
@@ -336,12 +336,12 @@ torch.set_num_threads(1)
 from thera.training import loop
 from thera.training.config import Config
 from thera.training.data import Sampler, read_images
-from thera.training.run import prepare
+from thera.training.run import initial_network
 dist.init_process_group("gloo")
 assert loop.agreed(dist.get_rank()) == 0
 config = Config.parse(json.loads(sys.argv[1]))
 torch.manual_seed(0)
-run = loop.Run(config, Sampler(read_images([sys.argv[2]], 48), config.data), prepare(config)[0], 2)
+run = loop.Run(config, Sampler(read_images([sys.argv[2]], 48), config.data), initial_network(config)[0], 2)
 torch.manual_seed(1)
 run.step(); run.step()
 if dist.get_rank() == 0:
@@ -354,7 +354,7 @@ def test_two_processes_train_as_one_with_the_same_total_batch(small, photos, tmp
     values = {"data": {"patch": 12, "batch": 4}, "optimiser": {"steps": 2, "warmup": 1}}
     config = Config.parse(values)
     torch.manual_seed(0)
-    alone = loop.Run(config, Sampler(read_images([photos], 48), config.data), prepare(config)[0], 2)
+    alone = loop.Run(config, Sampler(read_images([photos], 48), config.data), initial_network(config)[0], 2)
     torch.manual_seed(1)
     alone.step()
     alone.step()
@@ -370,13 +370,13 @@ def test_two_processes_train_as_one_with_the_same_total_batch(small, photos, tmp
     # compare as one vector.
     one = torch.cat([v.flatten() for v in alone.network.state_dict().values()])
     other = torch.cat([together[k].flatten() for k in alone.network.state_dict()])
-    start = torch.cat([v.flatten() for v in prepare_again(config).state_dict().values()])
+    start = torch.cat([v.flatten() for v in initial_network_again(config).state_dict().values()])
     assert (one - other).norm() < 1e-3 * (one - start).norm()
 
 
-def prepare_again(config):
+def initial_network_again(config):
     torch.manual_seed(0)
-    return prepare(config)[0]
+    return initial_network(config)[0]
 
 
 def test_the_command_trains_and_draws_the_run(photos, tmp_path):

@@ -22,7 +22,7 @@ from thera.models.weights import read_header, save_safetensors
 from thera.training import loop
 from thera.training.config import Config
 from thera.training.data import Sampler, read_images
-from thera.training.run import device_name, prepare, steps_per_second
+from thera.training.run import device_name, initial_network, steps_per_second
 
 #: The paper's name for each configuration.
 NAMES = {
@@ -41,7 +41,7 @@ TIMED = 50  # steps that measure the speed
 
 def begin(config: Config, sampler: Sampler, steps: int) -> loop.Run:
     torch.manual_seed(config.seed)
-    return loop.Run(config, sampler, prepare(config)[0], steps)
+    return loop.Run(config, sampler, initial_network(config)[0], steps)
 
 
 def train(

@@ -58,7 +58,7 @@ def start(
         raise InvalidInput(f"The folder {folder} cannot be made ({e.strerror}): name another.") from None
     device = _device(device)
     torch.manual_seed(config.seed)
-    network, earlier = prepare(config)
+    network, earlier = initial_network(config)
     d = config.data
     sampler = Sampler(read_images(list(data), d.crops[0], d.resized, d.soft, say), d, device)
     check = Validation(validate, scales, device) if validate else None
@@ -92,7 +92,7 @@ def start(
     return run.average
 
 
-def prepare(config: Config) -> tuple[Thera, list[dict[str, Any]]]:
+def initial_network(config: Config) -> tuple[Thera, list[dict[str, Any]]]:
     """The initial network, and the training stages of the model it starts from.
 
     Every weight of `config.start` that fits is copied; the others are random.
