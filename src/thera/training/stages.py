@@ -58,17 +58,20 @@ def train(
     say = say if first else lambda _: None
     several, began = path.is_dir(), time.monotonic()
     stages = read_stages(path, changes, minutes) if several else {path.stem: read_stage(path, changes)}
-    earlier: dict[str, Path] = {}
+    earlier: dict[str, str] = {}  # the weights of the stages so far, by name
     for number, (name, stage) in enumerate(stages.items(), 1):
         folder = out / name if several else out
-        stage = _resolved(stage, earlier)
-        earlier[name] = folder
+        stage = _with_models(stage, lambda model: earlier.get(model, model))
+        earlier[name] = str(folder / WEIGHTS)
         if several:
             say(f"Stage {number} of {len(stages)}: {name}.")
             if _ended(stage, folder):
                 continue
         if isinstance(stage, Mean):
-            _average(stage, folder, write=first)
+            mean, about = average(stage.of)
+            if first:
+                folder.mkdir(parents=True, exist_ok=True)
+                save_safetensors(mean, folder / WEIGHTS, "f32", about)
         else:
             left = max(0.0, pause - (time.monotonic() - began) / 60) if pause and number > 1 else pause
             network = start(stage, data, folder, minutes=minutes, pause=left, say=say, **options)
@@ -86,11 +89,14 @@ def train(
 def read_stages(path: Path, changes: Sequence[str], minutes: float | None = None) -> dict[str, Stage]:
     """The stages of a folder by name, in order. Mistakes are found here, before the first stage runs."""
     stages: dict[str, Stage] = {}
+
+    def known(name: str) -> str:
+        if name and name not in stages:
+            locate(name)  # raises an error if there is no such model
+        return name
+
     for file in sorted(path.glob("*.toml")):
-        stage = read_stage(file, changes)
-        for name in _models(stage):
-            if name not in stages:
-                locate(name)  # raises an error if it names neither an earlier stage nor a model
+        stage = _with_models(read_stage(file, changes), known)
         if isinstance(stage, Config) and not stage.optimiser.steps:
             raise InvalidInput(f"{file} does not say how long it runs: set its optimiser.steps.")
         stages[file.stem] = stage
@@ -114,22 +120,12 @@ def read_stage(path: Path, changes: Sequence[str]) -> Stage:
     return Mean(tuple(names))
 
 
-def _models(stage: Stage) -> list[str]:
-    names = stage.of if isinstance(stage, Mean) else (stage.start, stage.teacher.model)
-    return [name for name in names if name]
-
-
-def _resolved(stage: Stage, earlier: dict[str, Path]) -> Stage:
-    """`stage` with the files of earlier stages instead of their names."""
-
-    def file(name: str) -> str:
-        return str(earlier[name] / WEIGHTS) if name in earlier else name
-
+def _with_models(stage: Stage, model_of: Callable[[str], str]) -> Stage:
+    """`stage` with other names for the models that it reads."""
     if isinstance(stage, Mean):
-        return Mean(tuple(map(file, stage.of)))
-    return replace(
-        stage, start=file(stage.start), teacher=replace(stage.teacher, model=file(stage.teacher.model))
-    )
+        return Mean(tuple(map(model_of, stage.of)))
+    teacher = replace(stage.teacher, model=model_of(stage.teacher.model))
+    return replace(stage, start=model_of(stage.start), teacher=teacher)
 
 
 def _ended(stage: Stage, folder: Path) -> bool:
@@ -139,10 +135,3 @@ def _ended(stage: Stage, folder: Path) -> bool:
     if (folder / STATE).exists():
         stage.check_unchanged(checkpoint.load(folder / STATE)[1]["config"])
     return True
-
-
-def _average(stage: Mean, folder: Path, write: bool) -> None:
-    network, about = average(stage.of)
-    if write:
-        folder.mkdir(parents=True, exist_ok=True)
-        save_safetensors(network, folder / WEIGHTS, "f32", about)
