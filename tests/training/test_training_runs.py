@@ -248,7 +248,14 @@ def test_slow_steps_are_reported_and_paused_in_time(small, photos, tmp_path, mon
     assert loop.train(run, tmp_path)
     assert [entry["step"] for entry in read_log(tmp_path)] == [1, 2, 3]
     run = run_for(small(optimiser={"steps": 3}), photos)
-    assert not loop.train(run, tmp_path / "paused", until=time.monotonic() + 1e-3) and run.done == 1
+    before, until = run.step, time.monotonic() + 1
+
+    def slow_step():
+        before()
+        time.sleep(max(0, until - time.monotonic()) + 1e-3)
+
+    run.step = slow_step
+    assert not loop.train(run, tmp_path / "paused", until=until) and run.done == 1
 
 
 @pytest.mark.parametrize(
