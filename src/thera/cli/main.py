@@ -29,6 +29,8 @@ COMMANDS = (
     "bench",
     "figures",
     "train",
+    "average",
+    "ablations",
 )
 
 

@@ -15,10 +15,7 @@ NOTICEABLE = 0.02  # dB; three runs of the paper differ by less
 
 def ablation_markdown(records: Sequence[Record], budget: str) -> str:
     """What was measured, and each ablation's difference to the full model beside the paper's."""
-    sections = [
-        "Trained and measured by `python -m thera.training.ablations`, every row with the same budget: "
-        + budget
-    ]
+    sections = ["Trained and measured by `thera ablations`, every row with the same budget: " + budget]
     quoted = paper()["tables"]["ablation"]
     paper_scales = [column["scale"] for column in quoted["columns"]]
     theirs = {row["method"]: dict(zip(paper_scales, row["values"], strict=True)) for row in quoted["rows"]}

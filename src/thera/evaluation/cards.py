@@ -71,13 +71,14 @@ def _stages(stages: list[dict[str, Any]]) -> list[str]:
 def _targets(stage: dict[str, Any]) -> str:
     """What a stage learnt from, and by which distance."""
     teacher, objective = stage.get("teacher", {}), stage.get("objective", {})
-    loss, together = objective.get("loss", "l1").upper(), objective.get("together", 0.0)
+    loss = objective.get("loss", "l1").upper()
+    ensemble = objective.get("ensemble_weight", objective.get("together", 0.0))  # its name until 0.1
     share = teacher.get("share", 1.0) if teacher.get("model") else 0.0
     parts = (1 - share, "images"), (share, f"what {teacher.get('model')} sees")
     return (
         " and ".join(what if part == 1 else f"{part:.0%} {what}" for part, what in parts if part)
         + f", {loss}"
-        + (f", {together:.0%} of it of the mean of four turns" if together else "")
+        + (f", {ensemble:.0%} of it of the mean of four turns" if ensemble else "")
     )
 
 

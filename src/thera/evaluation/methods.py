@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,10 @@ from thera.evaluation.ablation_model import AblationModel, is_ablation
 from thera.evaluation.protocol import Upscaler
 from thera.evaluation.resize import Kernel, resize
 from thera.field.psf import to_numpy
+from thera.models.model import Model
+
+if TYPE_CHECKING:
+    from thera.networks import Thera
 
 WHOLE_PIXELS = 1 << 20  # inputs up to this size are encoded whole
 TILE_MEMORY = 4 << 30  # bytes that the tiles of larger ones may take
@@ -62,6 +66,23 @@ def _tiled(
     plan = make_plan(model, (image.shape[0], image.shape[1]), size, options)
     strips = TiledField(model, ArraySource(image), options).rows(plan)
     return np.concatenate([strip.values for strip in strips])
+
+
+def network_method(network: Thera, device: str, ensemble: bool) -> Method:
+    """A network in memory as a method, evaluated exactly as its file would be."""
+    import torch
+
+    from thera.models.torch_engine import TorchEngine
+    from thera.models.weights import build, describe
+
+    name = network.spec.name
+    with torch.random.fork_rng([]):  # a new network draws its weights, which must not change a training run
+        plain = build(network.spec, network.state_dict(), name)  # nothing compiled or aligned for training
+    if network.spec.renderable:
+        model: Any = Model(TorchEngine(plain, device), describe(plain))
+    else:
+        model = AblationModel(plain, device)
+    return model_method(model, name, "", ensemble, "torch")
 
 
 def sinc_method(method: Method) -> Method:

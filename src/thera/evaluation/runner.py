@@ -60,8 +60,10 @@ def append_records(path: Path, records: Iterable[Record]) -> None:
 
 
 def appending(path: Path) -> TextIO:
-    """A text file open to be added to; it is made where there is none."""
+    """A file of JSON lines, opened to append to. A last line cut short by an interruption is removed."""
     with writing(path):
+        if path.is_file():
+            os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
         file = path.open("a", encoding="utf-8")
     return file
 
