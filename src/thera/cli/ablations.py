@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from thera.cli.variadic import VariadicCommand
-from thera.models.optional import require
+from thera.optional import require
 
 FOLDER = click.Path(path_type=Path)
 

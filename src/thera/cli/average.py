@@ -20,7 +20,7 @@ def command(models: tuple[str, ...], out: Path, storage: str, overwrite: bool) -
     thera average runs/a/weights.safetensors runs/b/weights.safetensors -o mine.safetensors
     """
     from thera.models import save_safetensors
-    from thera.models.optional import require
+    from thera.optional import require
 
     require("torch", "torch", "the mean of networks")
     from thera.training.average import average
