@@ -10,7 +10,6 @@ import pytest
 import tifffile
 from PIL import Image
 
-from thera.cli import convert
 from thera.errors import ImageFileError
 from thera.imaging import files, writing
 from thera.imaging.formats import format_named
@@ -102,7 +101,7 @@ def test_one_sentence_a_status_and_no_file(thera, folder, monkeypatch, arguments
 
 def test_an_unwritable_folder_is_found_before_any_work(thera, folder, monkeypatch):
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(files.os, "access", lambda path, mode: False)  # permissions do not bind the superuser
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # permissions do not bind the superuser
     result = thera("upscale", "good.png", "-s", 2)
     assert result.status == 1
     assert "may not be written to" in result.err
@@ -171,10 +170,10 @@ def test_other_commands_fail_in_one_sentence_too(thera, folder, monkeypatch, arg
 
 
 def test_a_model_that_cannot_be_written_is_said_in_a_sentence(thera, folder, monkeypatch):
-    def refuse(**options):
+    def refuse(*arguments):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(convert.tempfile, "TemporaryDirectory", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     result = thera("convert", "edsr-air", folder / "x.safetensors")
     assert result.status == 1
     assert result.err.endswith("x.safetensors could not be written: permission denied.\n")

@@ -54,7 +54,7 @@ def command(
     thera bench --sizes 48 256 --engines onnx torch
     """
     from thera.evaluation.bench import Case, bench_markdown, measure_apart
-    from thera.evaluation.runner import append_records
+    from thera.evaluation.records import append_records
     from thera.models import shipped
 
     names = models or tuple(model.name for model in shipped())

@@ -11,7 +11,7 @@ from thera.cli.variadic import VariadicCommand
 from thera.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from thera.evaluation.runner import Record
+    from thera.evaluation.records import Record
 
 NAMES = ("derivatives", "zoom", "crops", "aliasing", "bank", "low-pass", "psnr-scale", "pareto")
 FROM_MODEL = {"derivatives", "zoom", "crops", "aliasing", "bank", "pareto"}
@@ -67,7 +67,7 @@ def command(
     thera figures psnr-scale --results results/eval.jsonl --data Set5
     """
     from thera.evaluation.figures import save
-    from thera.evaluation.runner import read_records
+    from thera.evaluation.records import read_records
     from thera.models import load
 
     wanted = NAMES if "all" in names else names

@@ -57,7 +57,7 @@ def command(
     from thera.evaluation.figures import check_name, low_pass_figure, save
     from thera.evaluation.images import image_sets
     from thera.evaluation.reconstruction import Bank, reconstruct, reconstruction_markdown
-    from thera.evaluation.runner import append_records
+    from thera.evaluation.records import append_records
 
     if low_pass is not None:
         check_name(low_pass)

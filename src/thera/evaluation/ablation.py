@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from thera.evaluation.paper import paper
-from thera.evaluation.runner import Record
+from thera.evaluation.records import Record
 from thera.evaluation.tables import markdown_grid, published_metric, summarise, to_markdown
 
 FULL = "Thera Plus"  # what the others are compared with, in the paper and here

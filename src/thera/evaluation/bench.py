@@ -17,7 +17,7 @@ import numpy as np
 
 from thera.errors import TheraError
 from thera.evaluation.paper import paper
-from thera.evaluation.runner import Record
+from thera.evaluation.records import Record
 from thera.evaluation.tables import markdown_grid
 
 

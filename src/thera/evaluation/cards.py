@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from thera.errors import InvalidInput
-from thera.evaluation.runner import Record, read_records
+from thera.evaluation.records import Record, read_records
 from thera.evaluation.tables import summarise
 from thera.models.weights import read_header
 

@@ -12,7 +12,7 @@ import numpy as np
 from thera.errors import InvalidInput
 from thera.evaluation.figures import Figure, Image, figure
 from thera.evaluation.paper import quoted_parameters, quoted_rows
-from thera.evaluation.runner import Record
+from thera.evaluation.records import Record
 from thera.evaluation.tables import METRIC_STYLES, Row, published_metric, summarise
 
 RED, BLUE, GREY = "#cf3866", "#3b3dac", "#777777"

@@ -15,8 +15,8 @@ from thera.evaluation.fit import filtered, fit_whole, gaussian_filter
 from thera.evaluation.images import read
 from thera.evaluation.metrics import LUMA_WEIGHTS
 from thera.evaluation.protocol import degrade, unit
+from thera.evaluation.records import writing
 from thera.evaluation.resize import resize
-from thera.evaluation.runner import writing
 from thera.field import Point
 from thera.field.psf import NYQUIST_KAPPA, to_numpy
 from thera.optional import require

@@ -14,7 +14,7 @@ from thera.evaluation.fit import fit_grid, learn_bank, random_bank
 from thera.evaluation.images import read
 from thera.evaluation.inspection import bank_of
 from thera.evaluation.paper import paper
-from thera.evaluation.runner import Record
+from thera.evaluation.records import Record
 from thera.evaluation.tables import markdown_grid
 from thera.field.psf import NYQUIST_KAPPA
 

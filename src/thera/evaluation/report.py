@@ -25,7 +25,8 @@ from thera.evaluation.bench import bench_markdown
 from thera.evaluation.methods import BASELINES
 from thera.evaluation.paper import QUOTED, paper, quoted_rows
 from thera.evaluation.reconstruction import reconstruction_markdown
-from thera.evaluation.runner import Record, key_of, read_records
+from thera.evaluation.records import Record, read_records
+from thera.evaluation.runner import key_of
 from thera.evaluation.tables import (
     BENCHMARKS,
     markdown_grid,

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from thera.errors import InvalidInput
-from thera.evaluation.runner import Record
+from thera.evaluation.records import Record
 
 
 class Metric(NamedTuple):

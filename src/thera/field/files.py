@@ -14,6 +14,7 @@ import numpy as np
 
 from thera.errors import FieldFileError
 from thera.field.psf import to_numpy
+from thera.files import replacing
 
 if TYPE_CHECKING:
     from thera.field.heatfield import HeatField
@@ -23,19 +24,11 @@ ARRAYS = ("pixels", "features", "components", "head_weight", "head_bias")
 
 
 def save(field: HeatField, path: str | os.PathLike[str]) -> None:
-    """Write to a file beside `path` and rename it, so that no reader ever sees half a field."""
-    path = Path(path)
+    """Write a field to `path`. A reader never sees half a field."""
     arrays = {name: to_numpy(getattr(field, name)) for name in ARRAYS if getattr(field, name) is not None}
     header = json.dumps({"kind": KIND, "format": FORMAT, "kappa": field.kappa})
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(unfinished, "wb") as file:
-            np.savez(file, allow_pickle=False, header=np.array(header), **arrays)
-        os.replace(unfinished, path)
-    except OSError as error:
-        raise FieldFileError(f"The field cannot be written to {path}: {error.strerror or error}.") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with replacing(Path(path), FieldFileError) as file:
+        np.savez(file, allow_pickle=False, header=np.array(header), **arrays)
 
 
 def load(path: str | os.PathLike[str], asarray: Callable[[np.ndarray], Any]) -> dict[str, Any]:

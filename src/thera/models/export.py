@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from thera.errors import InvalidInput, ModelError
+from thera.files import replacing
 from thera.models.loading import load_network
 from thera.models.weights import check_storage, describe, is_half, save_safetensors
 from thera.optional import require
@@ -33,7 +34,9 @@ def export(
 
     >>> export("edsr-air", "edsr-air.onnx")  # doctest: +SKIP
     """
-    Path(path).write_bytes(onnx_bytes(network, storage, metadata))
+    data = onnx_bytes(network, storage, metadata)
+    with replacing(Path(path), ModelError) as file:
+        file.write(data)
 
 
 def convert(source: str | Path, path: str | Path, storage: str = "f32") -> None:

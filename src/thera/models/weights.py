@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thera.errors import InvalidInput, ModelError
+from thera.files import replacing
 from thera.networks.spec import Spec
 from thera.optional import require
 
@@ -64,14 +64,11 @@ def save_safetensors(
 
 
 def write_tensors(path: str | Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
-    """A safetensors file through a temporary one beside it: a crash leaves the previous one whole."""
-    library = require("safetensors.torch", "torch", "a safetensors file")
-    part = Path(f"{path}.part")
-    try:
-        library.save_file(tensors, str(part), metadata=header)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    """Write a safetensors file. A crash leaves the previous file whole."""
+    library = require("safetensors.torch", "torch", "A safetensors file")
+    # Not `save_file`: nobody but their owner could read its files.
+    with replacing(Path(path), ModelError) as file:
+        file.write(library.save(tensors, header))
 
 
 def load_safetensors(path: str | Path) -> tuple[Thera, dict[str, Any]]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from thera.cli.convert import new_file
+from thera.cli.convert import check_output
 from thera.errors import InvalidInput, TheraError
 from thera.models.loading import load_network
 from thera.models.weights import save_safetensors
@@ -66,9 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace a file that exists")
     options = parser.parse_args(arguments)
     try:
-        with new_file(options.out, (".safetensors",), options.overwrite) as path:
-            network, about = average(options.weights)
-            save_safetensors(network, path, "f16", about)
+        check_output(options.out, (".safetensors",), options.overwrite)
+        network, about = average(options.weights)
+        save_safetensors(network, options.out, "f16", about)
     except TheraError as error:
         sys.exit(f"error: {error}")
     print(f"the mean of {len(options.weights)} networks is {options.out}")
