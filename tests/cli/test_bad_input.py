@@ -173,7 +173,7 @@ def test_a_model_that_cannot_be_written_is_said_in_a_sentence(thera, folder, mon
     def refuse(*arguments):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(Path, "replace", refuse)
     result = thera("convert", "edsr-air", folder / "x.safetensors")
     assert result.status == 1
     assert result.err.endswith("x.safetensors could not be written: permission denied.\n")
