@@ -49,7 +49,7 @@ def folder(tmp_path, png) -> Path:
         ("bomb.png -s 2", "--max-pixels"),
         ("film.gif -s 2", "animation of 3 frames"),
         ("nan.tif -s 2", "NaN"),
-        ("good.png -s 2 -m nonsense", "unknown model 'nonsense'"),
+        ("good.png -s 2 -m nonsense", "no file or model 'nonsense'"),
         ("good.png -s 2 -m good.png", "no model"),
         ("good.png", "none of them"),
         ("good.png -s 2 --size 9x9", "scale and size"),
