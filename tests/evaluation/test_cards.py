@@ -53,5 +53,5 @@ def test_what_is_asked_of_the_ensemble_and_the_mean_of_stages_are_said():
 
 
 def test_a_model_without_results_has_no_card():
-    with pytest.raises(InvalidInput, match="no result of edsr-air"):
+    with pytest.raises(InvalidInput, match="No result of edsr-air"):
         card(ABOUT, [record(38.0, method="edsr-plus+")])
