@@ -87,7 +87,7 @@ def test_results_are_neither_written_over_nor_read_from_what_holds_none(folder, 
     with pytest.raises(InvalidInput, match="holds no results"):
         call(eval.command, *options, picture)
     assert picture.read_bytes() == before
-    with pytest.raises(InvalidInput, match=r"under their own table: end them in \.jsonl"):
+    with pytest.raises(InvalidInput, match=r"to their own table: end it in \.jsonl"):
         call(eval.command, *options, tmp_path / "eval.csv")
     empty.touch()
     for results, words in ((picture, "holds no results"), (empty, "No result of `thera eval` is in")):

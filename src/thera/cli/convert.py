@@ -1,4 +1,4 @@
-"""`thera convert`: a model file of one kind as another."""
+"""`thera convert`: turn one kind of model file into another."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,7 @@ from thera.errors import ModelError
 
 
 def output_options(storage: str) -> Decorator:
-    """--storage and --overwrite, as `convert` and `export` take them."""
+    """--storage and --overwrite, for commands that write a model."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         function = click.option("--overwrite", is_flag=True, help="Replace an output that exists.")(function)
@@ -20,7 +20,7 @@ def output_options(storage: str) -> Decorator:
             type=click.Choice(["f32", "f16"]),
             default=storage,
             show_default=True,
-            help="How weights are stored; f16 halves the file, and they are computed with in f32.",
+            help="How weights are stored. f16 halves the file; computations stay in f32.",
         )(function)
 
     return decorate

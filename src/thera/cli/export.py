@@ -1,4 +1,4 @@
-"""`thera export`: a model as ONNX."""
+"""`thera export`: write a model as ONNX."""
 
 from pathlib import Path
 

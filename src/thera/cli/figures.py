@@ -22,7 +22,7 @@ FROM_RESULTS = {"psnr-scale", "pareto"}
 @click.command("figures", cls=VariadicCommand)
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, type=click.Choice([*NAMES, "all"]))
 @click.option(
-    "--model", "models", multiple=True, metavar="MODEL...", help="The first is drawn; crops draws all."
+    "--model", "models", multiple=True, metavar="MODEL...", help="Only crops draws more than the first."
 )
 @click.option("--image", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="What to draw.")
 @click.option(
@@ -32,7 +32,7 @@ FROM_RESULTS = {"psnr-scale", "pareto"}
     metavar="FILE...",
     help="Results of `thera eval`, for psnr-scale and pareto.",
 )
-@click.option("--data", help="The data set of those results to draw. Default: the first.")
+@click.option("--data", help="The data set of the results to draw. Default: the first.")
 @click.option(
     "--at",
     nargs=2,
@@ -78,12 +78,12 @@ def command(
     ):
         missing = [name for name in wanted if name in needs]
         if missing and not given:
-            raise click.UsageError(f"Missing option '{option}', which {', '.join(missing)} draws from.")
+            raise click.UsageError(f"Missing option '{option}', which is needed for {', '.join(missing)}.")
     loaded = [load(model) for model in models] if FROM_MODEL & set(wanted) else []
     records = [record for path in results for record in read_records(path) if "method" in record]
     if results and not records:
-        told = ", ".join(map(str, results))
-        raise InvalidInput(f"No result of `thera eval` is in {told}: name a file that it wrote.")
+        names = ", ".join(map(str, results))
+        raise InvalidInput(f"{names} holds no result of `thera eval`: name a file that it wrote.")
     for name in wanted:
         path = out / f"{name}.{suffix}"
         save(_draw(name, loaded, image, records, data, at), path)

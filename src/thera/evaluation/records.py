@@ -14,6 +14,15 @@ from thera.files import reason_of
 
 Record = dict[str, Any]
 
+# Two records with the same values of these are the same measurement. `pixels` is a checksum of the image:
+# another image under the same name is another measurement.
+KEY = ("method", "identity", "data", "image", "pixels", "scale")
+
+
+def key_of(record: Record) -> tuple[Any, ...]:
+    """What the record is a measurement of."""
+    return tuple(record.get(name) for name in KEY)
+
 
 def read_records(path: Path) -> list[Record]:
     """The records of a file of JSON lines; none if there is no file.

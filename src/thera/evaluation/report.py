@@ -25,8 +25,7 @@ from thera.evaluation.bench import bench_markdown
 from thera.evaluation.methods import BASELINES
 from thera.evaluation.paper import QUOTED, paper, quoted_rows
 from thera.evaluation.reconstruction import reconstruction_markdown
-from thera.evaluation.records import Record, read_records
-from thera.evaluation.runner import key_of
+from thera.evaluation.records import Record, key_of, read_records
 from thera.evaluation.tables import (
     BENCHMARKS,
     markdown_grid,

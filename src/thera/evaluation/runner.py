@@ -15,19 +15,10 @@ from thera.errors import InvalidInput
 from thera.evaluation.images import ImageSet, TargetImage, check_sizes, read
 from thera.evaluation.methods import Method
 from thera.evaluation.protocol import METRICS, check_scale, degrade, score, unit
-from thera.evaluation.records import Record, appending, json_lines, read_records
+from thera.evaluation.records import Record, appending, json_lines, key_of, read_records
 from thera.files import replacing
 
 Progress = Callable[[Iterable[list[Record]], int], Iterable[list[Record]]]
-
-# Two records with the same values of these are the same measurement. `pixels` is a checksum of the image:
-# another image under the same name is another measurement.
-KEY = ("method", "identity", "data", "image", "pixels", "scale")
-
-
-def key_of(record: Record) -> tuple[Any, ...]:
-    """What the record is a measurement of."""
-    return tuple(record.get(name) for name in KEY)
 
 
 def run(

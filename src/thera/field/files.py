@@ -1,4 +1,4 @@
-"""Fields in files: an .npz (a zip with a checksum of every array) with a JSON header and no pickle."""
+"""Fields in files: .npz archives with a JSON header, a checksum for every array, and no pickles."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def load(path: str | os.PathLike[str], asarray: Callable[[np.ndarray], Any]) -> 
         header = json.loads(str(arrays.pop("header")))
         kind, version, kappa = header["kind"], header["format"], float(header["kappa"])
     except FileNotFoundError as error:
-        raise FieldFileError(f"There is no file {path}; a field is written with HeatField.save.") from error
+        raise FieldFileError(f"There is no file {path}: save a field with HeatField.save first.") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
         raise _damaged(path) from error
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
@@ -48,7 +48,7 @@ def load(path: str | os.PathLike[str], asarray: Callable[[np.ndarray], Any]) -> 
         raise _damaged(path)
     if version != FORMAT:
         raise FieldFileError(
-            f"{path} is of format {version!r}, this Thera reads {FORMAT}; use a newer Thera."
+            f"{path} has format {version!r}, but this Thera reads {FORMAT}: use a newer Thera."
         )
     if not {"pixels", "features", "components"} <= set(arrays) <= set(ARRAYS):
         raise _damaged(path)
@@ -61,4 +61,4 @@ def load(path: str | os.PathLike[str], asarray: Callable[[np.ndarray], Any]) -> 
 
 
 def _damaged(path: str | os.PathLike[str]) -> FieldFileError:
-    return FieldFileError(f"{path} is no heat field or is damaged; save the field again with HeatField.save.")
+    return FieldFileError(f"{path} is no heat field or is damaged: save the field again with HeatField.save.")

@@ -47,15 +47,11 @@ def read_tiff(path: Path, check_size: Callable[[int, int], None]) -> Picture:
     with TiffFile(path) as file:
         pages = [page for page in file.pages if not cast(Any, page).is_reduced]
         if len(pages) > 1:
-            raise ImageFileError(
-                f"The file holds {len(pages)} pages, but Thera scales single images: split it."
-            )
+            raise ImageFileError(f"The file holds {len(pages)} pages; Thera scales single images: split it.")
         page: Any = file.pages.first
         check_size(page.imagewidth, page.imagelength)
         if page.imagedepth > 1 or page.dtype is None or page.dtype.kind not in "buif":
-            raise ImageFileError(
-                "The TIFF stores its samples in a way that Thera does not read: convert it first."
-            )
+            raise ImageFileError("The TIFF stores its samples in a way Thera does not read: convert it.")
         samples, colour, alpha, notes = _samples(path, page)
         orientation = _value(page, ORIENTATION, 1)
         with path.open("rb") as raw:
@@ -112,9 +108,7 @@ def _samples(path: Path, page: Any) -> tuple[NDArray, Colour, bool, tuple[str, .
         "SEPARATED": ("cmyk", 4),
     }
     if kind not in colours or samples.shape[2] < colours[kind][1]:
-        raise ImageFileError(
-            f"The TIFF is stored as {kind or 'unknown'}, which Thera does not scale: convert it."
-        )
+        raise ImageFileError(f"The TIFF holds {kind or 'unknown'} samples: convert them to RGB first.")
     colour, count = colours[kind]
     extra = samples.shape[2] - count
     if extra > 1:
@@ -207,7 +201,7 @@ def _extra_tags(
     if metadata.xmp:
         tags.append((_XMP, _BYTE, len(metadata.xmp), metadata.xmp, True))
     tags += [(tag.code, tag.dtype, tag.count, tag.value, True) for tag in metadata.tiff_tags]
-    # tifffile refuses pointers to EXIF and GPS, so placeholders with the code below are written first.
+    # tifffile refuses pointers to EXIF and GPS, so placeholders with the preceding code are written first.
     tags += [(code - 1, _LONG8 if big else _LONG, 1, 0, True) for code in directories]
     return tags
 

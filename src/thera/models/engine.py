@@ -43,9 +43,8 @@ class ReplayEngine(Engine, Protocol):
     def replay(
         self, key: Hashable | None, function: Callable[[Array], Array], image: Array, outputs: int = 0
     ) -> Array:
-        """function(image), replayed if that is faster.
+        """function(asarray(image)), replayed if that is faster, for an array or a tensor on any device.
 
         A `key` stands for one function and one shape; None means that the function will not be called again.
-        `outputs` is the number of pixels that it returns. The image may be a NumPy array or a tensor on any
-        device; the function gets it as `asarray` makes it.
+        `outputs` is the number of pixels that it returns.
         """

@@ -171,10 +171,7 @@ class _Unpickler(pickle._Unpickler):
 
 
 def _plain(value: Any, remaining: list[int]) -> Any:
-    """The same tree with arrays in place of stand-ins.
-
-    `remaining` limits the number of values: a tree may contain itself, or one part many times.
-    """
+    """The same tree with arrays for stand-ins. It may contain itself: at most `remaining` values are read."""
     remaining[0] -= 1
     if remaining[0] < 0:
         raise ModelError("it holds far more values than a checkpoint.")
