@@ -14,7 +14,7 @@ NOTICEABLE = 0.02  # dB; three runs of the paper differ by less
 
 
 def ablation_markdown(records: Sequence[Record], budget: str) -> str:
-    """The measured table, and each ablation's difference to the full model beside the paper's."""
+    """What was measured, and each ablation's difference to the full model beside the paper's."""
     sections = [
         "Trained and measured by `python -m thera.training.ablations`, every row with the same budget: "
         + budget
