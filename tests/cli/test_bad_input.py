@@ -151,8 +151,8 @@ def test_limits_are_those_of_the_formats():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ("info missing.png", "neither a file nor a model"),
-        (f"info {'n' * 300}.png", "neither a file nor a model"),
+        ("info missing.png", "neither a file nor a shipped model"),
+        (f"info {'n' * 300}.png", "neither a file nor a shipped model"),
         ("info text.png", "not an image"),
         ("convert text.png x.onnx", "no model"),
         ("convert edsr-air folder.onnx --overwrite", "is a folder"),

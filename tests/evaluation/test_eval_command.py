@@ -90,7 +90,7 @@ def test_results_are_neither_written_over_nor_read_from_what_holds_none(folder, 
     with pytest.raises(InvalidInput, match=r"to their own table: end it in \.jsonl"):
         call(eval.command, *options, tmp_path / "eval.csv")
     empty.touch()
-    for results, words in ((picture, "holds no results"), (empty, "No result of `thera eval` is in")):
+    for results, words in ((picture, "holds no results"), (empty, "holds no result of `thera eval`")):
         with pytest.raises(InvalidInput, match=words):
             call(figures.command, "psnr-scale", "--results", results, "-o", tmp_path)
 
@@ -115,8 +115,8 @@ def test_fit_prints_a_table_stores_it_and_draws(folder, tmp_path):
 
 
 def test_figures_say_what_they_need(tmp_path):
-    assert "Missing option '--model', which bank draws from" in call(figures.command, "bank").output
-    assert "Missing option '--image', which low-pass draws from" in call(figures.command, "low-pass").output
+    assert "Missing option '--model', which is needed for bank" in call(figures.command, "bank").output
+    assert "Missing option '--image', which is needed for low-pass" in call(figures.command, "low-pass").output
     assert call(figures.command, "portrait").exit_code == 2
 
 

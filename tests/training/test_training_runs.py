@@ -233,7 +233,7 @@ def test_slow_steps_are_reported_and_paused_in_time(small, photos, tmp_path, mon
     [
         ({"minutes": float("nan")}, "--minutes nan"),
         ({"pause": -1}, "--pause -1"),
-        ({"device": "nosuch"}, "no device 'nosuch'"),
+        ({"device": "nosuch"}, "unknown device 'nosuch'"),
         ({"folder": "photos/0.png/run"}, "cannot be made"),
     ],
 )

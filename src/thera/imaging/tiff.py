@@ -69,7 +69,7 @@ def read_tiff(path: Path, check_size: Callable[[int, int], None]) -> Picture:
         )
         covers = tuple(page.extrasamples) != (_UNSPECIFIED,)
         if _value(page, _NODATA) is not None:
-            notes = (*notes, "nodata became a value like another; thera[geo] keeps it apart in a TIFF")
+            notes = (*notes, "nodata was scaled like any other value; thera[geo] keeps it apart in a TIFF")
     picture = Picture(samples, colour, alpha, covers, metadata, notes, format="tiff")
     return picture.upright(orientation if orientation in range(1, 9) else 1)
 
