@@ -82,8 +82,8 @@ def command(
     loaded = [load(model) for model in models] if FROM_MODEL & set(wanted) else []
     records = [record for path in results for record in read_records(path) if "method" in record]
     if results and not records:
-        names = ", ".join(map(str, results))
-        raise InvalidInput(f"{names} holds no result of `thera eval`: name a file that it wrote.")
+        files = ", ".join(map(str, results))
+        raise InvalidInput(f"{files} holds no result of `thera eval`: name a file that it wrote.")
     for name in wanted:
         path = out / f"{name}.{suffix}"
         save(_draw(name, loaded, image, records, data, at), path)
