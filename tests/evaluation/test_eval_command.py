@@ -115,8 +115,9 @@ def test_fit_prints_a_table_stores_it_and_draws(folder, tmp_path):
 
 
 def test_figures_say_what_they_need(tmp_path):
-    assert "option '--model', which is needed for bank" in call(figures.command, "bank").output
-    assert "option '--image', which is needed for low-pass" in call(figures.command, "low-pass").output
+    for option, name in (("--model", "bank"), ("--image", "low-pass")):
+        message = f"Missing option '{option}', which is needed for {name}"
+        assert message in call(figures.command, name).output
     assert call(figures.command, "portrait").exit_code == 2
 
 

@@ -38,18 +38,14 @@ def read_records(path: Path) -> list[Record]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     except UnicodeDecodeError as error:
-        raise InvalidInput(
-            f"{path} holds no results: it is not a text file. Name a file of JSON lines."
-        ) from error
+        raise InvalidInput(f"{path} holds no results, as it is no text: name another file.") from error
     for number, line in enumerate(lines, 1):
         if number == len(lines) and not line.endswith("\n"):
             break
         try:
             records.append(json.loads(line))
         except json.JSONDecodeError as error:
-            raise InvalidInput(
-                f"Line {number} of {path} is not JSON ({error}): repair or remove it."
-            ) from error
+            raise InvalidInput(f"Line {number} of {path} is not JSON ({error}): remove it.") from error
     return records
 
 

@@ -83,15 +83,16 @@ def _check_stored(out: Path, methods: Sequence[Method], sets: Sequence[ImageSet]
         if record["identity"] in identities.get(record["method"], {record["identity"]})
         and record["pixels"] == pixels.get((record["data"], record["image"]), record["pixels"])
     ]
-    if len(kept) < len(records) and not replace:
+    if len(kept) == len(records):
+        return
+    if not replace:
         other = next(record for record in records if record not in kept)
         raise InvalidInput(
             f"{out} holds results of another {other['method']} or another {other['image']} of "
             f"{other['data']}: store the new ones in another file, or drop the old ones with --replace."
         )
-    if len(kept) < len(records):
-        with replacing(out) as file:
-            file.write(json_lines(kept).encode())
+    with replacing(out) as file:
+        file.write(json_lines(kept).encode())
 
 
 def _checksum(image: TargetImage) -> str:
