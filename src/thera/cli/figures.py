@@ -22,9 +22,9 @@ FROM_RESULTS = {"psnr-scale", "pareto"}
 @click.command("figures", cls=VariadicCommand)
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, type=click.Choice([*NAMES, "all"]))
 @click.option(
-    "--model", "models", multiple=True, metavar="MODEL...", help="Only crops draws more than the first."
+    "--model", "models", multiple=True, metavar="MODEL...", help="Crops draws all, others the first."
 )
-@click.option("--image", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="What to draw.")
+@click.option("--image", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="An image.")
 @click.option(
     "--results",
     multiple=True,

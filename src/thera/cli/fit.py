@@ -29,8 +29,12 @@ from thera.cli.variadic import VariadicCommand
     show_default=True,
     help="The frequencies: random, learnt (optimised for these images), or those of a MODEL.",
 )
-@click.option("--components", type=click.IntRange(1), default=512, show_default=True, help="Frequencies.")
-@click.option("--steps", type=click.IntRange(1), default=200, show_default=True, help="Of learning a bank.")
+@click.option(
+    "--components", type=click.IntRange(1), default=512, show_default=True, help="How many frequencies."
+)
+@click.option(
+    "--steps", type=click.IntRange(1), default=200, show_default=True, help="Steps for a learnt bank."
+)
 @click.option(
     "--low-pass",
     type=click.Path(dir_okay=False, path_type=Path),
