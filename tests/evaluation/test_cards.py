@@ -6,7 +6,7 @@ import pytest
 
 from thera.errors import InvalidInput
 from thera.evaluation.cards import card
-from thera.evaluation.runner import read_records
+from thera.evaluation.records import read_records
 from thera.models.loading import shipped
 
 ABOUT = {
@@ -58,7 +58,7 @@ def test_the_ensemble_term_and_the_mean_of_stages_are_stated(key):
 
 
 def test_a_model_without_results_has_no_card():
-    with pytest.raises(InvalidInput, match="no result of edsr-air"):
+    with pytest.raises(InvalidInput, match="No result of edsr-air"):
         card(ABOUT, [record(38.0, method="edsr-plus+")])
 
 

@@ -10,7 +10,7 @@ from thera.cli.ablations import command as ablations_command
 from thera.errors import InvalidInput
 from thera.evaluation.ablation import ablation_markdown
 from thera.evaluation.paper import paper
-from thera.evaluation.runner import read_records
+from thera.evaluation.records import read_records
 from thera.models.weights import load_safetensors, save_safetensors
 from thera.training import ablations
 from thera.training import run as training_run

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from thera.cli.convert import new_file, output_options
+from thera.cli.convert import check_output, output_options
 
 
 @click.command("average")
@@ -25,7 +25,7 @@ def command(models: tuple[str, ...], out: Path, storage: str, overwrite: bool) -
     require("torch", "torch", "the mean of networks")
     from thera.training.average import average
 
-    with new_file(out, (".safetensors",), overwrite) as temporary:
-        network, about = average(models)
-        save_safetensors(network, temporary, storage, about)
+    check_output(out, (".safetensors",), overwrite)
+    network, about = average(models)
+    save_safetensors(network, out, storage, about)
     click.echo(f"The mean of {len(models)} networks is {out}.", err=True)

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from thera.errors import ModelError, TheraError
-from thera.evaluation.runner import appending
+from thera.evaluation.records import appending
 from thera.models.cuda_graph import Captured
 from thera.models.loading import load_network
 from thera.networks import Thera

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from thera.errors import InvalidInput, ModelError
-from thera.evaluation.runner import read_records
+from thera.evaluation.records import read_records
 from thera.models.loading import load_network
 from thera.models.weights import save_safetensors
 from thera.networks import Thera
