@@ -15,8 +15,10 @@ from rasterio.warp import reproject
 import thera
 from thera.geo.crs import Reprojection, reprojected
 from thera.geo.raster import describe
-from thera.geo.values import Stretch
+from thera.geo.upscaling import RasterOptions
 from thera.geo.warped_rasters import prepare_warped_raster
+from thera.tiled import Options
+from thera.values.ranges import Stretch
 
 HERE = Path(__file__).parent
 SIDE = 400
@@ -57,8 +59,8 @@ def main() -> None:
                     where = {"dst_transform": place.transform, "dst_crs": place.crs}
                     reproject(band, image, **where, resampling=Resampling[name])
             for name, psf in (("gaussian", thera.Gaussian()), ("lanczos", thera.Lanczos())):
-                options = {"stretch": Stretch("dtype"), "psf": psf, "overwrite": True}
-                prepare_warped_raster(describe(source), output, model, place, **options).run()
+                given = Options(psf), RasterOptions(Stretch("dtype"), overwrite=True)
+                prepare_warped_raster(describe(source), output, model, place, *given).run()
                 with rasterio.open(output) as dataset:
                     results[f"thera {name}"] = dataset.read(1)
             print(f"\n| {title} | beyond Nyquist | below it | contrast |\n| --- | --- | --- | --- |")

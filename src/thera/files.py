@@ -66,7 +66,7 @@ def reason_of(error: OSError) -> str:
 
 
 def check_place(output: Path, overwrite: bool, source: Path | None = None) -> None:
-    """Refuses a file that cannot be written, that exists (unless `overwrite`), or that is the input itself."""
+    """Refuses a file that cannot be written, exists (unless `overwrite`), or is the input itself."""
     try:
         kind = output.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):

@@ -297,10 +297,10 @@ def test_an_unforeseen_failure_in_a_folder_does_not_stop_the_rest(thera, tmp_pat
         (tmp_path / "in" / f"{name}.png").write_bytes(png)
     real = files.prepare_file
 
-    def prepare(source: Path, *rest: object, **options: object) -> object:
-        if source.name == "b.png":
+    def prepare(picture: object, output: Path, *rest: object) -> object:
+        if output.name == "b.png":
             raise RuntimeError("the roof is leaking")
-        return real(source, *rest, **options)
+        return real(picture, output, *rest)
 
     monkeypatch.setattr(files, "prepare_file", prepare)
     result = thera("upscale", tmp_path / "in", "-s", 1.5)

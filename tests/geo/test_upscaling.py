@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import rasterio
+from geo_options import split
 from PIL import ExifTags, Image, ImageOps
 from rasterio.control import GroundControlPoint
 from rasterio.enums import ColorInterp
@@ -14,14 +15,15 @@ from thera.errors import ImageFileError, InvalidInput
 from thera.geo import upscaling
 from thera.geo.raster import describe, is_raster
 from thera.geo.reading import reading
-from thera.geo.upscaling import prepare_raster
+from thera.geo.upscaling import RasterOptions, prepare_raster
 from thera.imaging.sizing import TargetSize
 from thera.values.ranges import Stretch
 
 
 def scaled(source, model, scale=1.5, output=None, **options):
     output = output or source.with_name("out.tif")
-    job = prepare_raster(source, output, model, TargetSize(scale=scale), overwrite=True, **options)
+    given = split(RasterOptions, overwrite=True, **options)
+    job = prepare_raster(source, output, model, TargetSize(scale=scale), *given)
     job.run()
     with rasterio.open(output) as dataset:
         return dataset.read()
@@ -67,7 +69,7 @@ def test_64_bit_floats_keep_their_digits(make, model, photo):
 def test_red_green_and_blue_are_seen_together(make, model, photo):
     bands = bands_of(photo, "u1", 3, 0, 255)
     source = make(bands, photometric="RGB")
-    assert [group.bands for group in describe(source).groups] == [(1, 2, 3)]
+    assert [group.bands for group in describe(source).bands.groups] == [(0, 1, 2)]
     image = np.moveaxis(bands, 0, -1).astype(np.float32) / 255
     expected = model.upscale(image, size=(180, 225)) * 255
     np.testing.assert_allclose(
@@ -245,7 +247,11 @@ def test_percentiles_of_the_whole_raster_are_stated(make, model, photo):
     bands[1] //= 2
     source = make(bands, nodata=0)
     job = prepare_raster(
-        source, source.with_name("o.tif"), model, TargetSize(scale=2), stretch=Stretch.parse("2%:98%")
+        source,
+        source.with_name("o.tif"),
+        model,
+        TargetSize(scale=2),
+        file=RasterOptions(Stretch.parse("2%:98%")),
     )
     for span, band in zip(job.spans, bands, strict=True):
         inner = band[band != 0]
@@ -285,7 +291,7 @@ def test_pictures_held_sideways_are_upright_rasters(photo, tmp_path, orientation
         assert raster.tags[None]["EXIF_XResolution"] == ("(300)" if orientation > 4 else "(72)")
     with reading(raster) as reader:
         for top, left, bottom, right in [(0, 0, *raster.shape), (3, 5, 40, 60)]:
-            samples, _ = reader.read((top, left, bottom, right))
+            samples, _ = reader.read((top, left, bottom, right), range(reader.raster.count))
             np.testing.assert_array_equal(samples, seen[top:bottom, left:right])
 
 
@@ -305,10 +311,11 @@ BIG = """
 import sys
 from pathlib import Path
 import thera
-from thera.geo.upscaling import prepare_raster
+from thera.geo.upscaling import RasterOptions, prepare_raster
 from thera.imaging.sizing import TargetSize
+from thera.tiled import Options
 source, output, model = Path(sys.argv[1]), Path(sys.argv[2]), thera.load("edsr-air")
-prepare_raster(source, output, model, TargetSize(scale=1.5), memory=700 << 20).run()
+prepare_raster(source, output, model, TargetSize(scale=1.5), Options(memory=700 << 20)).run()
 # The peak of this program alone: getrusage counts from what the process was that started it.
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))
 print(int(status["VmHWM"].split()[0]) >> 10)
@@ -401,7 +408,7 @@ def test_an_interrupted_run_leaves_nothing(make, model, photo, tmp_path):
 def test_an_older_output_stays_until_the_new_one_is_whole(make, model, photo, tmp_path):
     source, old = make(bands_of(photo, "u1", 2, 0, 255)), make(bands_of(photo, "u1"), "old.tif")
     before = old.read_bytes()
-    job = prepare_raster(source, old, model, TargetSize(scale=2), overwrite=True)
+    job = prepare_raster(source, old, model, TargetSize(scale=2), file=RasterOptions(overwrite=True))
     with pytest.raises(ZeroDivisionError):
         job.run(lambda pixels: 1 / 0)
     assert old.read_bytes() == before
@@ -412,10 +419,11 @@ import resource, sys
 from pathlib import Path
 import thera
 from thera.errors import ImageFileError
-from thera.geo.upscaling import prepare_raster
+from thera.geo.upscaling import RasterOptions, prepare_raster
 from thera.imaging.sizing import TargetSize
 source, output, model = Path(sys.argv[1]), Path(sys.argv[2]), thera.load("edsr-air")
-job = prepare_raster(source, output, model, TargetSize(scale=4), cog=sys.argv[3] == "cog")
+file = RasterOptions(cog=sys.argv[3] == "cog")
+job = prepare_raster(source, output, model, TargetSize(scale=4), file=file)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[4]), int(sys.argv[4])))
 try:
     job.run()

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import rasterio
+from geo_options import split
 from PIL import Image
 from rasterio.enums import ColorInterp, Resampling
 from rasterio.warp import reproject
@@ -12,22 +13,26 @@ from rasterio.warp import reproject
 from thera.errors import ImageFileError, InvalidInput
 from thera.field import Gaussian, Lanczos, Point
 from thera.field.points import principal_axes
-from thera.geo import warped_pictures, warped_rasters
+from thera.geo import warped_rasters
 from thera.geo.crs import Reprojection, reprojected
-from thera.geo.lens import Lens
-from thera.geo.mappings import Projective, centres
 from thera.geo.raster import describe
-from thera.geo.warped_pictures import prepare_warped_picture
+from thera.geo.upscaling import RasterOptions
 from thera.geo.warped_rasters import prepare_warped_raster
-from thera.geo.warping import Warp
+from thera.imaging.files import FileOptions
 from thera.values.ranges import Stretch
+from thera.warp import pictures
+from thera.warp.lens import Lens
+from thera.warp.mappings import Projective, centres
+from thera.warp.pictures import prepare_warped_picture
+from thera.warp.warping import Warp
 
 UNIT = Stretch("given", 0, 1)
 
 
 def warped(source, model, view, **options):
     output = source.with_name("out.tif")
-    job = prepare_warped_raster(describe(source), output, model, view, overwrite=True, **options)
+    given = split(RasterOptions, overwrite=True, **options)
+    job = prepare_warped_raster(describe(source), output, model, view, *given)
     job.run()
     with rasterio.open(output) as dataset:
         return dataset.read()
@@ -151,7 +156,7 @@ def test_parts_change_nothing(make, model, photo, monkeypatch):
     place = reprojected(describe(source), "EPSG:3035", resolution=17)
     whole = warped(source, model, place, stretch=UNIT)
     monkeypatch.setattr(warped_rasters, "FRAME", 32)
-    monkeypatch.setattr(Warp, "tile", property(lambda self: 40))
+    monkeypatch.setattr(Warp, "side", property(lambda self: 40))
     monkeypatch.setattr(Warp, "most_cells", property(lambda self: 5000))
     parts = warped(source, model, place, stretch=UNIT)
     np.testing.assert_array_equal(parts == -1, whole == -1)
@@ -309,7 +314,9 @@ def through(numbers):
 
 
 def turned(source, model, output, **options):
-    prepare_warped_picture(source, output, model, through(QUARTER), **options).run()
+    outside = options.pop("outside", None)
+    given = split(FileOptions, **options)
+    prepare_warped_picture(source, output, model, through(QUARTER), *given, outside).run()
     return Image.open(output)
 
 
@@ -348,8 +355,8 @@ def test_white_is_the_picture_s_own_and_opaque_the_type_s(model, photo, tmp_path
 
     def moved(outside):
         view, output = through([1, 0, 10, 0, 1, 10]), tmp_path / "b.tif"
-        options = {"outside": outside, "overwrite": True}
-        prepare_warped_picture(tmp_path / "a.tif", output, model, view, **options).run()
+        file = FileOptions(overwrite=True)
+        prepare_warped_picture(tmp_path / "a.tif", output, model, view, file=file, outside=outside).run()
         return tifffile.imread(output)
 
     for outside, expected in (((255, 255, 255), high), ((0, 0, 0), low)):
@@ -376,7 +383,7 @@ def test_alpha_stays_within_what_it_was(png, model, photo, tmp_path):
 
 def test_pictures_in_parts_are_pictures_as_a_whole(png, model, tmp_path, monkeypatch):
     whole = np.asarray(turned(png, model, tmp_path / "whole.png"), int)
-    monkeypatch.setattr(warped_pictures, "FRAME", 37)
+    monkeypatch.setattr(pictures, "FRAME", 37)
     parts = np.asarray(turned(png, model, tmp_path / "parts.png"), int)
     assert np.abs(parts - whole).max() <= 1
 

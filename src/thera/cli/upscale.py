@@ -344,23 +344,19 @@ class Run:
         return prepare_file(picture, output, self.loaded(), self._wish, options, file)
 
     def _raster(self, source: Path, folder: Path, stem: str, output: Path | None) -> "RasterScaling":
-        from thera.geo.upscaling import prepare_raster
+        from thera.geo.upscaling import RasterOptions, prepare_raster
         from thera.imaging.formats import FORMATS
+        from thera.tiled import Options
 
         suffix = source.suffix if source.suffix.lower() in FORMATS["tiff"].suffixes else ".tif"
+        alpha: Literal["cover", "data"] = "data" if self.alpha == "data" else "cover"
         return prepare_raster(
             source,
             output or output_path(source, folder, stem, suffix),
             self.loaded(),
             self._wish,
-            stretch=self._stretch,
-            ensemble=self.ensemble,
-            psf=self._filter,
-            memory=self.memory,
-            overwrite=self.overwrite,
-            strip=self.strip,
-            alpha="data" if self.alpha == "data" else "cover",
-            cog=self.cog,
+            Options(self._filter, self.ensemble, self.memory),
+            RasterOptions(self._stretch, self.cog, self.overwrite, self.strip, alpha),
         )
 
     def _is_raster(self, source: Path, output: Path | None) -> bool:

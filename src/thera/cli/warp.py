@@ -13,9 +13,9 @@ from thera.errors import InvalidInput
 from thera.imaging import DEFAULT_MODEL
 
 if TYPE_CHECKING:
-    from thera.geo.mappings import View
-    from thera.geo.warped_pictures import Outside, WarpedPicture
     from thera.geo.warped_rasters import WarpedRaster
+    from thera.warp.mappings import View
+    from thera.warp.pictures import Outside, WarpedPicture
 
 
 FILTERS = ("lanczos", "gaussian", "box")
@@ -114,7 +114,7 @@ def command(source: Path, output: Path, as_json: bool, quiet: bool, **given: Any
     (H, W), (rows, cols), info = job.warp.shape, job.size, job.warp.model.info
     feedback.say(
         f"{source} {W}×{H} → {output} {cols}×{rows} | {info.name} ({info.engine} on {info.device})"
-        f" | within {human_bytes(job.warp.limit)}"
+        f" | within {human_bytes(job.warp.options.limit)}"
     )
     for note in job.notes:
         feedback.say(f"  note: {note}")
@@ -156,35 +156,40 @@ def prepare(
     from thera.field import Box as BoxFilter
     from thera.field import Lanczos, Seamless
     from thera.geo.raster import describe, is_raster
+    from thera.imaging.files import FileOptions
     from thera.imaging.formats import FORMATS, format_of
     from thera.models import load
+    from thera.tiled import Options
     from thera.values.ranges import Stretch
 
-    common = {name: given.pop(name) for name in ("ensemble", "memory", "overwrite", "strip")}
-    common["psf"] = {"lanczos": Lanczos, "gaussian": Seamless, "box": BoxFilter}[shape]()
+    ensemble, memory, overwrite, strip = (
+        given.pop(name) for name in ("ensemble", "memory", "overwrite", "strip")
+    )
+    psf = {"lanczos": Lanczos, "gaussian": Seamless, "box": BoxFilter}[shape]()
+    options = Options(psf, ensemble, memory)
     view = view_of(to, size, **given)
     if to is None and (resolution is not None or bounds is not None):
         raise InvalidInput("--resolution and --bounds are of a coordinate system: give --to as well.")
     raster_asked = cog or stretch is not None or (format_of(output) is FORMATS["tiff"] and is_raster(source))
     if view is not None and not raster_asked:
-        from thera.geo.warped_pictures import prepare_warped_picture
+        from thera.warp.pictures import prepare_warped_picture
 
         loaded = load(model, engine, device, precision)
-        return prepare_warped_picture(
-            source, output, loaded, view, outside=outside, quality=quality, **common
-        )
+        file = FileOptions(quality=quality, overwrite=overwrite, strip=strip)
+        return prepare_warped_picture(source, output, loaded, view, options, file, outside)
     if outside is not None:
         raise InvalidInput("--outside is of pictures; beyond a raster's edges is no data: leave it out.")
     from thera.geo.crs import reprojected
-    from thera.geo.upscaling import check_raster_output
+    from thera.geo.upscaling import RasterOptions, check_raster_output
     from thera.geo.warped_rasters import prepare_warped_raster
 
-    check_raster_output(source, output, common["overwrite"])
+    check_raster_output(source, output, overwrite)
     raster = describe(source)
     where = view or reprojected(raster, str(to), resolution=resolution, size=size, bounds=bounds)
     values = None if stretch is None else Stretch.parse(stretch)
     loaded = load(model, engine, device, precision)
-    return prepare_warped_raster(raster, output, loaded, where, stretch=values, cog=cog, **common)
+    rasters = RasterOptions(values, cog, overwrite, strip)
+    return prepare_warped_raster(raster, output, loaded, where, options, rasters)
 
 
 def view_of(
@@ -197,14 +202,14 @@ def view_of(
     camera: tuple[float, ...] | None,
 ) -> "View | None":
     """The mapping that was asked for; None if it is one between coordinate systems."""
-    from thera.geo.lens import Lens
-    from thera.geo.mappings import Projective
+    from thera.warp.lens import Lens
+    from thera.warp.mappings import Projective
 
     kinds = {"--homography": homography, "--affine": affine, "--lens": lens, "--to": to}
     asked = [name for name, value in kinds.items() if value is not None]
     if len(asked) != 1:
-        told = " and ".join(asked) or "none of them"
-        raise InvalidInput(f"Give one of --homography, --affine, --lens and --to, not {told}.")
+        message = " and ".join(asked) or "none of them"
+        raise InvalidInput(f"Give one of --homography, --affine, --lens and --to, not {message}.")
     if camera is not None and lens is None:
         raise InvalidInput(f"--camera is of --lens, not of {asked[0]}: leave it out.")
     if inverse and homography is None and affine is None:

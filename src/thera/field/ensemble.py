@@ -17,7 +17,8 @@ def mean(readings: Iterable[Array]) -> Array:
     >>> mean(np.full(2, value) for value in (1.0, 2.0, 6.0))
     array([3., 3.])
     """
-    total, count = None, 0
+    total: Array = None
+    count = 0
     for values in readings:
         if total is None:
             total = values

@@ -25,8 +25,8 @@ from thera.lru import LRU
 
 Array = Any  # a NumPy or torch array; see array-api-compat
 Shift = tuple[Array, Array]  # what is added to the phases: (h, c) by row and (w, c) by column of the cells
-# Bytes of all tables that a head keeps. At ×4 a table of 512 components has 64 KiB; at other scales its shifts have
-# 2 KiB for each row and column of the image.
+# Bytes of all tables that a head keeps. At ×4 a table of 512 components has 64 KiB; at other scales its
+# shifts have 2 KiB for each row and column of the image.
 TABLE_BYTES = 16 << 20
 
 

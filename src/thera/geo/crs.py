@@ -13,8 +13,8 @@ from thera.errors import InvalidInput
 from thera.field.grid import Box
 from thera.imaging.sizing import TargetSize
 from thera.optional import require
+from thera.warp.mappings import Places, centres
 
-from .mappings import Places, centres
 from .raster import Raster
 from .writing import Place
 

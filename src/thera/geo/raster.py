@@ -1,9 +1,11 @@
-"""Raster files as they are described, and windows of them as a network sees them."""
+"""Raster files as they are described: shape, place, bands and tags."""
 
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from thera.errors import ImageFileError
+from thera.field.grid import Box
 from thera.imaging.metadata import SIDEWAYS
 from thera.optional import require
+from thera.values.bands import Bands
 
 from .upright import orientation_of, upright_tags
-
-Box = tuple[int, int, int, int]  # top, left, bottom, right
 
 #: Endings of raster files, and the drivers of GDAL that read them.
 DRIVERS = {".tif": "GTiff", ".tiff": "GTiff", ".vrt": "VRT", ".jp2": "JP2OpenJPEG"}
@@ -32,20 +34,6 @@ PASS_BYTES = 16 << 20
 _STALE = ("STATISTICS_", "EXIF_Orientation", "EXIF_PixelXDimension", "EXIF_PixelYDimension")
 #: Tags that say how a file stores its pixels, or that have a place of their own.
 _STRUCTURE = ("IMAGE_STRUCTURE", "DERIVED_SUBDATASETS", "SUBDATASETS", "RPC")
-
-
-@dataclass(frozen=True)
-class Group:
-    """Bands that a network sees together: red, green and blue, or one that is shown to it three times.
-
-    `bands` are counted from 1. An alpha says where the others are valid.
-    """
-
-    bands: tuple[int, ...]
-    alpha: bool = False
-
-    def __str__(self) -> str:
-        return f"band {self.bands[0]}" if len(self.bands) == 1 else f"bands {', '.join(map(str, self.bands))}"
 
 
 @dataclass(frozen=True)
@@ -92,24 +80,12 @@ class Raster:
         limits = np.iinfo(self.dtype)
         return limits.min <= value <= limits.max and value == round(value)
 
-    @property
-    def groups(self) -> list[Group]:
-        """All bands, in the groups they are seen in."""
+    @cached_property
+    def bands(self) -> Bands:
+        """What its bands are. Numbers that are not finite are never data."""
         names = [colour.name for colour in self.colours]
-        rgb: tuple[int, ...] = ()
-        if all(names.count(name) == 1 for name in ("red", "green", "blue")):
-            rgb = tuple(names.index(name) + 1 for name in ("red", "green", "blue"))
-        alone = [
-            Group((band,), alpha=self.covers and names[band - 1] == "alpha")
-            for band in range(1, self.count + 1)
-            if band not in rgb
-        ]
-        return [Group(rgb), *alone] if rgb else alone
-
-    @property
-    def alpha(self) -> int | None:
-        """The band that says where the others are valid."""
-        return next((group.bands[0] for group in self.groups if group.alpha), None)
+        nan = math.nan if self.dtype.kind == "f" else None
+        return Bands.named(names, [nan if value is None else value for value in self.nodata], self.covers)
 
     def windows(self) -> Iterator[Box]:
         """Windows that cover the raster, each a whole number of its blocks or as much as is read at once."""

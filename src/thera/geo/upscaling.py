@@ -6,22 +6,20 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thera.errors import ImageFileError, InvalidInput
-from thera.field import Filter
 from thera.field.grid import Axis, Box
-from thera.imaging.files import check_output
+from thera.files import check_place
 from thera.imaging.formats import FORMATS, Format, format_of
 from thera.imaging.sizing import TargetSize
-from thera.imaging.tiling import Plan, make_plan, scaled_rows
-from thera.memory import default_memory
 from thera.models import Model
-from thera.values.alpha import AlphaLimits
-from thera.values.bands import Group
+from thera.tiled import Options, Plan, make_plan
+from thera.tiled.output import fill
+from thera.tiled.plan import frames
+from thera.values.planes import planes_of
 from thera.values.ranges import Range, Stretch, depth_name
 
-from .frames import TILE, Frame, fill_levels, frames
+from .frames import TILE, Frame
 from .raster import CACHE, Raster, describe
 from .reading import Reader, ranges, reading
 from .writing import Place, check_room, writing
@@ -30,6 +28,26 @@ from .writing import Place, check_room, writing
 GOOD_ENOUGH = 1.05
 #: The longest side of a frame, in tiles.
 MOST_TILES = 8
+
+
+@dataclass(frozen=True)
+class RasterOptions:
+    """How rasters are read and written.
+
+    `stretch`: which values stand for 0 and 1; what `Stretch.usual` says of the sample type unless given.
+    `alpha`: "cover" if an alpha band says where the others are valid, "data" if it is a band like them.
+    `strip`: leave tags behind; the place on the ground, nodata and the bands' names are kept all the same.
+    """
+
+    stretch: Stretch | None = None
+    cog: bool = False
+    overwrite: bool = False
+    strip: bool = False
+    alpha: Literal["cover", "data"] = "cover"
+
+    def ranges(self, raster: Raster) -> list[Range]:
+        """What stands for 0 and 1 in each of the raster's groups."""
+        return ranges(raster, self.stretch or Stretch.usual(raster.dtype))
 
 
 @dataclass(frozen=True)
@@ -42,11 +60,8 @@ class RasterScaling:
     place: Place
     output: Path
     frame: int
-    memory: int
-    ensemble: bool
-    psf: Filter | None
-    cog: bool
-    strip: bool
+    options: Options
+    file: RasterOptions
 
     @property
     def size(self) -> tuple[int, int]:
@@ -66,10 +81,10 @@ class RasterScaling:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Which values the network saw as black and white."""
+        """Which values the network sees as black and white."""
         return tuple(
             f"{group}: {span.low:g} to {span.high:g} stand for black and white"
-            for group, span in zip(self.raster.groups, self.spans, strict=True)
+            for group, span in zip(self.raster.bands.groups, self.spans, strict=True)
             if not group.alpha
         )
 
@@ -89,27 +104,25 @@ class RasterScaling:
         # Samples and which are valid, of the frame and of its cells; floats while invalid ones are continued.
         held = 2 * (pixels + cells) * raster.count * (raster.dtype.itemsize + 1) + 64 * cells + CACHE
         return make_plan(
-            self.model.info,
+            self.model,
             raster.shape,
             self.size,
-            fields=4 if self.ensemble else 1,
-            psf=self.model.psf(raster.shape, self.size) if self.psf is None else self.psf,
-            memory=self.memory,
+            self.options,
             held=held,
             part=(down, along),
             good_enough=GOOD_ENOUGH,
         )
 
-    def _axes(self, box: Box) -> list[Axis]:
+    def _axes(self, box: Box) -> tuple[Axis, Axis]:
         """Where the output pixels of a box lie, down and along."""
-        sides = zip(self.raster.shape, self.size, box[:2], box[2:], strict=True)
-        return [Axis.whole(n, N, start, stop) for n, N, start, stop in sides]
+        (H, W), (rows, cols) = self.raster.shape, self.size
+        return Axis.whole(H, rows, box[0], box[2]), Axis.whole(W, cols, box[1], box[3])
 
     def run(self, progress: Callable[[int], object] = lambda pixels: None) -> None:
         """Writes the output, whole or not at all."""
         with (
             reading(self.raster) as reader,
-            writing(self.output, self.raster, self.place, cog=self.cog, strip=self.strip) as written,
+            writing(self.output, self.raster, self.place, self.file.cog, self.file.strip) as written,
         ):
             for box in frames(self.size, self.frame):
                 frame = self._frame(reader, box, progress)
@@ -119,99 +132,45 @@ class RasterScaling:
         rows, cols = self._axes(box)
         # An output pixel is valid where the input pixel is in whose cell its centre lies.
         top, left = int(rows.cell[0]), int(cols.cell[0])
-        _, valid = reader.read((top, left, int(rows.cell[-1]) + 1, int(cols.cell[-1]) + 1))
+        valid = reader.valid((top, left, int(rows.cell[-1]) + 1, int(cols.cell[-1]) + 1))
         frame = Frame(self.raster, valid[np.ix_(rows.cell - top, cols.cell - left)])
-        area, groups = len(rows) * len(cols), self.raster.groups
-        for i, (group, span) in enumerate(zip(groups, self.spans, strict=True)):
-            part = frame.extent(group)
+        area = len(rows) * len(cols)
+        planes = planes_of(reader, self.raster.bands, self.spans, self.model.info.halo)
+        for i, plane in enumerate(planes):
+            part = frame.extent(plane.group)
             if part is not None:
                 down, along = part
                 inner = (box[0] + down.start, box[1] + along.start, box[0] + down.stop, box[1] + along.stop)
-                compute = self._alpha if group.alpha else self._values
-                frame.put(group, span, compute(reader, group, span, inner), part)
-            progress(area * (i + 1) // len(groups) - area * i // len(groups))
+                grid = rows[down], cols[along]
+                fill(self.model, plane, self._plan(inner), self.options, frame.samples[part], grid)
+            progress(area * (i + 1) // len(planes) - area * i // len(planes))
         return frame
-
-    def _values(self, reader: Reader, group: Group, span: Range, box: Box) -> NDArray[np.float32]:
-        """The pixels of a box, h×w×3."""
-        plan = self._plan(box)
-        source = reader.source(group, span, fill_levels(self.model))
-        bands = list(scaled_rows(self.model, [source], plan, ensemble=self.ensemble, psf=self.psf))
-        rows = np.concatenate([axis.centre for axis, _, _ in bands])
-        # The cells at a frame's edges hold pixels of its neighbours, too.
-        first = [
-            int(np.searchsorted(centres, axis.centre[0] - axis.step / 2))
-            for centres, axis in zip((rows, bands[0][1].centre), self._axes(box), strict=True)
-        ]
-        pixels = np.concatenate([values for _, _, (values,) in bands])
-        return pixels[first[0] : first[0] + box[2] - box[0], first[1] : first[1] + box[3] - box[1]]
-
-    def _alpha(self, reader: Reader, group: Group, span: Range, box: Box) -> NDArray[np.float32]:
-        """An alpha stays within what it is around each pixel, and costs nothing where that is one value."""
-        plan = self._plan(box)
-        rows, cols = self._axes(box)
-        around = plan.reach + 1
-        top, left = (max(0, cuts[0] - around) for cuts in (plan.rows, plan.cols))
-        bottom, right = (
-            min(n, cuts[-1] + around)
-            for n, cuts in zip(self.raster.shape, (plan.rows, plan.cols), strict=True)
-        )
-        samples, _ = reader.read((top, left, bottom, right), group.bands)
-        alpha = span.normalise(samples[..., 0])
-        if alpha.min() == alpha.max():
-            return np.broadcast_to(alpha[:1, :1, None], (len(rows), len(cols), 3))
-        inside = (Axis(a.cell - low, a.offset, a.step) for a, low in ((rows, top), (cols, left)))
-        size = [n / axis.step for n, axis in zip(alpha.shape, (rows, cols), strict=True)]
-        low, high = AlphaLimits(alpha, size).at(*inside)
-        return np.clip(self._values(reader, group, span, box), low[..., None], high[..., None])
 
 
 def prepare_raster(
     source: Path,
     output: Path,
     model: Model,
-    wish: TargetSize,
-    *,
-    stretch: Stretch | None = None,
-    ensemble: bool = False,
-    psf: Filter | None = None,
-    memory: int | None = None,
-    overwrite: bool = False,
-    strip: bool = False,
-    alpha: Literal["cover", "data"] = "cover",
-    cog: bool = False,
+    target: TargetSize,
+    options: Options | None = None,
+    file: RasterOptions | None = None,
 ) -> RasterScaling:
-    """Describes `source` and checks all that scaling it to the GeoTIFF `output` needs.
-
-    `stretch`: which values stand for 0 and 1; what `Stretch.usual` says of the sample type unless given.
-    `alpha`: whether an alpha band says where the others are valid, or is a band like them.
-    `strip`: leave tags behind; the place on the ground, nodata and the bands' names are kept all the same.
-    """
-    check_raster_output(source, output, overwrite)
-    raster = replace(describe(source), covers=alpha == "cover")
-    size = wish.for_image(raster.shape)
-    check_room(output, raster.count * raster.dtype.itemsize, size, cog)
-    scaling = RasterScaling(
-        model=model,
-        raster=raster,
-        spans=[],
-        place=Place.scaled(raster, size),
-        output=output,
-        frame=TILE,
-        memory=default_memory() if memory is None else memory,
-        ensemble=ensemble,
-        psf=psf,
-        cog=cog,
-        strip=strip,
-    )
+    """Describes `source` and checks all that scaling it to the GeoTIFF `output` needs."""
+    options, file = options or Options(), file or RasterOptions()
+    check_raster_output(source, output, file.overwrite)
+    raster = replace(describe(source), covers=file.alpha == "cover")
+    size = target.for_image(raster.shape)
+    check_room(output, raster.count * raster.dtype.itemsize, size, file.cog)
+    place = Place.scaled(raster, size)
+    scaling = RasterScaling(model, raster, [], place, output, TILE, options, file)
     scaling = replace(scaling, frame=_best_frame(scaling))
-    return replace(scaling, spans=ranges(raster, stretch or Stretch.usual(raster.dtype)))
+    return replace(scaling, spans=file.ranges(raster))
 
 
 def check_raster_output(source: Path, output: Path, overwrite: bool) -> None:
     if format_of(output) is not FORMATS["tiff"]:
         raise ImageFileError(f"A raster is written as GeoTIFF: end the output {output.name!r} in .tif.")
-    check_output(source, output, overwrite)
+    check_place(output, overwrite, source)
 
 
 def _best_frame(scaling: RasterScaling) -> int:

@@ -71,10 +71,11 @@ def _scaled_rpcs(rpcs: Any, down: float, across: float) -> Any:
 
 @contextmanager
 def writing(
-    path: Path, raster: Raster, place: Place, *, cog: bool = False, strip: bool = False
+    path: Path, raster: Raster, place: Place, cog: bool = False, strip: bool = False
 ) -> Iterator["Written"]:
-    """A dataset to write that is `raster` but for its pixels and its place, and becomes `path` when all went
-    well. Everything unfinished lies in a folder beside it, which is removed whatever happens.
+    """A dataset to write: `raster` with other pixels and another place. It becomes `path` when all went well.
+
+    Everything unfinished lies in a folder beside it, which is removed whatever happens.
     """
     import rasterio
     from rasterio._err import CPLE_BaseError  # what GDAL says on closing a file comes out as it is

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from thera.errors import ImageFileError, InvalidInput
-from thera.files import replacing
+from thera.files import check_place, replacing
 from thera.memory import human_bytes, physical_memory
 from thera.models import Model
 from thera.tiled import Options, Plan
@@ -85,18 +85,16 @@ class FileOptions:
         return replace(picture, metadata=Metadata()) if self.strip else picture
 
 
-DEFAULT_OPTIONS, DEFAULT_FILE = Options(), FileOptions()
-
-
 def prepare_file(
     picture: Picture,
     output: Path,
     model: Model,
     target: TargetSize,
-    options: Options = DEFAULT_OPTIONS,
-    file: FileOptions = DEFAULT_FILE,
+    options: Options | None = None,
+    file: FileOptions | None = None,
 ) -> FileScaling:
     """Checks all that scaling a picture into the file `output` needs."""
+    options, file = options or Options(), file or FileOptions()
     form = file.form or format_of(output)
     size = target.for_image(picture.layout.size)
     picture, dtype, notes = suited(picture, form)

@@ -138,7 +138,7 @@ class Picture:
         return Range.of(samples)
 
     def without_alpha(self) -> "Picture":
-        """The picture over white, for formats that know no transparency; its colours, if alpha is only data."""
+        """The picture over white, for formats without transparency; its colours, if alpha is only data."""
         if not self.covers:
             return replace(self, samples=self.samples[..., :-1], alpha=False)
         colours, alpha = self.samples[..., :-1], self.samples[..., -1:]

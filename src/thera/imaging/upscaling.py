@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.models import Model
-from thera.tiled import Options, Plan, TiledField, make_plan
-from thera.tiled.field import divided
+from thera.tiled import Options, Plan, make_plan
+from thera.tiled.output import bands
 
 from .picture import Layout, Picture
 
@@ -25,18 +25,16 @@ class Scaling:
 
     def bands(self, progress: Callable[[int], object] = lambda pixels: None) -> Iterator[NDArray]:
         """The output from the top down, n×W'×C samples at a time."""
-        planes = self.picture.planes(self.model.info.halo)
-        counted = divided(progress, len(planes))
-        fields = [TiledField(self.model, plane, self.options) for plane in planes]
         alpha = self.picture.constant_alpha(self.layout.dtype)
-        for strips in zip(*(field.rows(self.plan, counted) for field in fields), strict=True):
-            rows, cols, _ = strips[0]
-            band = np.empty((len(rows), len(cols), self.layout.channels), self.layout.dtype)
+
+        def empty(rows: int) -> NDArray:
+            band = np.empty((rows, self.layout.width, self.layout.channels), self.layout.dtype)
             if alpha is not None:
                 band[..., -1] = alpha
-            for plane, strip in zip(planes, strips, strict=True):
-                plane.put(strip.values, rows, cols, band)
-            yield band
+            return band
+
+        planes = self.picture.planes(self.model.info.halo)
+        return bands(self.model, planes, self.plan, self.options, empty, progress)
 
     def whole(self, progress: Callable[[int], object] = lambda pixels: None) -> Picture:
         """The output in memory, with what the picture carried."""

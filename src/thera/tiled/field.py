@@ -52,7 +52,7 @@ class TiledField:
     """The heat field of a picture of any size. It is encoded tile by tile where it is read, and never whole.
 
     `side`: of the square tiles, in cells; as large as the memory allows unless given.
-    `tiles`: keeps encoded tiles between calls. Without it, nothing is kept, and only what is needed is encoded.
+    `tiles`: keeps encoded tiles between calls. Without it, only what is needed is encoded, and not kept.
 
     Functions take `report`, which is called after every tile that was encoded, and may raise to stop.
 
@@ -113,12 +113,18 @@ class TiledField:
             for field, psf in zip(self.fields(box, report), filters, strict=True)
         )
 
-    def rows(self, plan: Plan, progress: Callable[[int], object] = lambda pixels: None) -> Iterator[Strip]:
+    def rows(
+        self,
+        plan: Plan,
+        progress: Callable[[int], object] = lambda pixels: None,
+        grid: tuple[Axis, Axis] | None = None,
+    ) -> Iterator[Strip]:
         """The output of a plan from the top down, some rows at a time.
 
         `progress` is called with numbers of output pixels done, and may raise to stop.
+        `grid`: rows and columns of the output to make; all that lie in the plan's cells unless given.
         """
-        down, cols = (Axis.whole(n, N) for n, N in zip(plan.source, plan.size, strict=True))
+        down, cols = grid or (Axis.whole(n, N) for n, N in zip(plan.source, plan.size, strict=True))
         cols = cols[cols.within(plan.cols[0], plan.cols[-1])]
         filters = self._filters(down, cols)
         if not len(cols):
@@ -267,19 +273,6 @@ def _rendered(
         return out
 
     return mean(rendered(field, psf) for field, psf in zip(fields, filters, strict=True))
-
-
-def divided(progress: Callable[[int], object], parts: int) -> Callable[[int], None]:
-    """`progress` for `parts` jobs that each count all pixels: together they count every pixel once."""
-    counted = told = 0
-
-    def report(pixels: int) -> None:
-        nonlocal counted, told
-        counted += pixels
-        before, told = told, counted // parts
-        progress(told - before)
-
-    return report
 
 
 def _shares(progress: Callable[[int], object], total: float, parts: int) -> Callable[[], None]:

@@ -7,9 +7,11 @@ ends. The result is therefore that of the whole image, to float rounding, whatev
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from thera.errors import InvalidInput
+from thera.field.grid import Box
 from thera.field.needed import reach
 from thera.memory import human_bytes
 from thera.models import Info, Model
@@ -108,6 +110,17 @@ def make_plan(
     best = min(plan.encoded for plan in possible)
     frugal = (plan for plan in possible if plan.encoded <= good_enough * best)
     return min(frugal, key=lambda plan: plan.memory)
+
+
+def frames(size: tuple[int, int], side: int) -> Iterator[Box]:
+    """Squares of `side`, less at the right and below, that cover an output row by row.
+
+    >>> list(frames((3, 5), 4))
+    [(0, 0, 3, 4), (0, 4, 3, 5)]
+    """
+    for top in range(0, size[0], side):
+        for left in range(0, size[1], side):
+            yield top, left, min(top + side, size[0]), min(left + side, size[1])
 
 
 def tile_side(info: Info, memory: float) -> int:

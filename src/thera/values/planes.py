@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.field.grid import Axis, Box
-from thera.values.alpha import AlphaLimits, continued
+from thera.values.alpha import ROUNDING, AlphaLimits, continued
 from thera.values.bands import Bands, Group
 from thera.values.ranges import Range
 
@@ -99,24 +100,51 @@ class Plane:
         )
         return top, left, bottom, right
 
+    def constant(self, box: Box) -> NDArray | None:
+        """The sample that all pixels of a window have, if the group is an alpha and they are the same."""
+        if not self.group.alpha:
+            return None
+        alpha = self.samples.read(box, self.group.bands)[0]
+        return alpha[0, 0, 0] if alpha.min() == alpha.max() else None
+
     def put(self, values: NDArray[np.float32], rows: Axis, cols: Axis, out: NDArray) -> None:
         """Stores n×W'×3 values in the group's bands of `out`, n×W'×bands samples at these output pixels."""
         limits = None
         if self.group.alpha:
-            box = tuple(
-                edge
-                for low in (True, False)
-                for edge in (_edge(axis, n, low) for axis, n in zip((rows, cols), self.shape, strict=True))
-            )
-            alpha = self.samples.read(box, self.group.bands)[0][..., 0]  # type: ignore[arg-type]
+            box = self.limiting((rows.cell, cols.cell), (rows.step, cols.step))
+            alpha = self.samples.read(box, self.group.bands)[0][..., 0]
             size = [n / axis.step for n, axis in zip(alpha.shape, (rows, cols), strict=True)]
             limits = AlphaLimits(alpha, size).at(rows.since(box[0]), cols.since(box[1]))
         self.store(values, out, limits)
 
+    def put_at(
+        self, values: NDArray[np.float32], points: NDArray[np.float64], footprint: float, out: NDArray
+    ) -> None:
+        """Stores N×3 values in the group's bands of `out`, N×bands samples at points (N, 2).
+
+        `footprint`: the widest of the output pixels there, in input pixels.
+        """
+        limits = None
+        if self.group.alpha:
+            box = self.limiting(list(np.floor(points).astype(np.int64).T), (footprint, footprint))
+            alpha = self.samples.read(box, self.group.bands)[0][..., 0]
+            size = [n / max(footprint, ROUNDING) for n in alpha.shape]
+            limits = AlphaLimits(alpha, size).near(points - box[:2])
+        self.store(values, out, limits)
+
+    def limiting(self, cells: Sequence[NDArray[np.int64]], steps: Sequence[float]) -> Box:
+        """The window whose alpha limits that of output pixels in these rows and columns of cells."""
+        margins = [math.ceil(step) + 1 for step in steps]
+        top, left = (max(0, int(c.min()) - margin) for c, margin in zip(cells, margins, strict=True))
+        bottom, right = (
+            min(n, int(c.max()) + 1 + margin) for n, c, margin in zip(self.shape, cells, margins, strict=True)
+        )
+        return top, left, bottom, right
+
     def store(
         self, values: NDArray[np.float32], out: NDArray, limits: tuple[NDArray, NDArray] | None = None
     ) -> None:
-        """Stores h×w×3 values, held between the lowest and highest samples that `limits` allow."""
+        """Stores …×3 values, held between the lowest and highest samples that `limits` allow."""
         bands = self.group.bands
         if len(bands) == 1:
             values = values.mean(axis=-1, keepdims=True)
@@ -130,12 +158,6 @@ class Plane:
         samples = span.restore(values, out.dtype)
         for i, band in enumerate(bands):
             out[..., band] = samples[..., i]
-
-
-def _edge(axis: Axis, cells: int, low: bool) -> int:
-    """The first or last cell whose alpha limits output pixels of an axis."""
-    margin = int(np.ceil(axis.step)) + 1
-    return max(0, int(axis.cell[0]) - margin) if low else min(cells, int(axis.cell[-1]) + 1 + margin)
 
 
 def planes_of(samples: Samples, bands: Bands, spans: Sequence[Range], halo: int) -> list[Plane]:

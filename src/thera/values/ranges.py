@@ -1,6 +1,7 @@
 """Value ranges: which sample values stand for 0 and 1 where a network looks."""
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,6 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.errors import InvalidInput
+from thera.values.bands import Bands
+
+#: Samples h×w×bands, and which of them are valid; None if all are.
+Window = tuple[NDArray, NDArray[np.bool_] | None]
 
 #: Percentiles that stand for 0 and 1 unless others are given: a few outliers shall not darken all the rest.
 PERCENTILES = (0.5, 99.5)
@@ -48,6 +53,10 @@ class Range:
             raise InvalidInput("The image holds NaN or infinite values: replace them before it is scaled.")
         if highest.dtype.kind == "f" and low >= 0 and high <= 1:
             return cls(0.0, 1.0)
+        return cls.not_empty(low, high)
+
+    @classmethod
+    def not_empty(cls, low: float, high: float) -> "Range":
         return cls(low, high if high > low else low + 1.0)
 
     def normalise(self, samples: NDArray) -> NDArray[np.float32]:
@@ -197,6 +206,34 @@ class Percentiles:
         if self.dtype.kind == "f":
             return np.where(bits & sign, ~bits, bits | sign)
         return bits ^ sign if self.dtype.kind == "i" else bits
+
+
+def find_ranges(
+    bands: Bands, dtype: np.dtype, stretch: Stretch, windows: Callable[[], Iterable[Window]]
+) -> list[Range]:
+    """The values that stand for 0 and 1 in each group of bands.
+
+    `windows` gives all samples of a picture, h×w×bands at a time, and which are valid (None: all). It is
+    called once for each pass that percentiles take. An alpha always spans its type.
+    """
+    whole, groups = type_range(dtype), bands.groups
+    if stretch.kind == "given":
+        return [whole if group.alpha else Range(stretch.low, stretch.high) for group in groups]
+    if stretch.kind == "dtype":
+        return [whole] * len(groups)
+    wanted = [Percentiles(dtype, (stretch.low, stretch.high)) for _ in groups]
+    for _ in range(wanted[0].passes):
+        for samples, valid in windows():
+            for group, percentiles in zip(groups, wanted, strict=True):
+                index = list(group.bands)
+                values = samples[..., index]
+                percentiles.count(values if valid is None else values[valid[..., index]])
+        for percentiles in wanted:
+            percentiles.narrow()
+    return [
+        whole if group.alpha or not percentiles.total else Range.not_empty(*percentiles.values)
+        for group, percentiles in zip(groups, wanted, strict=True)
+    ]
 
 
 def marked(samples: NDArray, valid: NDArray[np.bool_], nodata: float) -> NDArray:

@@ -9,24 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.errors import ImageFileError
-from thera.field import Filter
 from thera.field.grid import Box
 from thera.files import replacing
-from thera.imaging.files import HELD_BYTES, check_disk, check_limits, check_output, suited
+from thera.imaging.files import HELD_BYTES, FileOptions, check_disk, check_limits, check_output, suited
 from thera.imaging.formats import Format, format_of
 from thera.imaging.metadata import Metadata
 from thera.imaging.picture import Layout, Picture
-from thera.imaging.planes import alpha_everywhere, planes_of
-from thera.imaging.reading import MAX_PIXELS, read
 from thera.imaging.sizing import TargetSize
 from thera.imaging.writing import encode
 from thera.models import Model
-from thera.values.planes import Plane
+from thera.tiled import Options
+from thera.tiled.plan import frames
 from thera.values.ranges import Range
 
-from .frames import frames
 from .mappings import Mapping, Places, View
-from .warping import FRAME, LANCZOS, Look, Warp, confine
+from .warping import FRAME, Warp
 
 #: What is shown where the picture does not reach: its edge, nothing, or a colour, red, green and blue to 255.
 Outside = Literal["edge", "transparent"] | tuple[int, int, int]
@@ -56,34 +53,23 @@ class WarpedPicture:
             encode(file, self.layout, self.metadata, self.bands(progress), self.form, self.quality)
 
     def bands(self, progress: Callable[[int], object] = lambda pixels: None) -> Iterator[NDArray]:
-        """The output from the top down, n×W'×C at a time."""
-        planes = planes_of(self.picture, self.picture.layout.size)
+        """The output from the top down, n×W'×C samples at a time."""
+        planes = self.picture.planes(self.warp.model.info.halo)
+        alpha = self.picture.constant_alpha(self.layout.dtype)
         # White is the top of what the picture's samples span, or of a type that they had to become.
         span = Range.of_type(self.layout.dtype) or planes[0].span
         empty = outside_samples(self.layout, self.outside, span)
         for top, _, bottom, _ in frames((self.size[0], 1), FRAME):
             band = np.empty((bottom - top, self.size[1], self.layout.channels), self.layout.dtype)
+            if alpha is not None:
+                band[..., -1] = alpha
             for _, left, _, right in frames((1, self.size[1]), FRAME):
                 for look in self.warp.looks((top, left, bottom, right)):
                     part = look.part_of((top, 0, bottom, self.size[1]))
-                    self._put(look, planes, band[part])
+                    self.warp.put(look, planes, band[part])
                     band[part][~look.seen] = empty
                     progress(look.seen.size)
             yield band
-
-    def _put(self, look: Look, planes: list[Plane], out: NDArray) -> None:
-        constant = alpha_everywhere(self.picture, self.layout.dtype)
-        if constant is not None:
-            out[..., -1] = constant
-        if not look.seen.any():
-            return
-        for plane in planes:
-            values = self.warp.values(look, plane.cells)
-            if plane.limits is not None:  # an alpha
-                top, left, bottom, right = look.window
-                alpha = plane.span.normalise(plane.samples[top:bottom, left:right, -1])
-                confine(values, alpha, look)
-            plane.store(values, out)
 
 
 class Clamped:
@@ -125,31 +111,21 @@ def prepare_warped_picture(
     output: Path,
     model: Model,
     view: View,
-    *,
+    options: Options | None = None,
+    file: FileOptions | None = None,
     outside: Outside | None = None,
-    form: Format | None = None,
-    quality: int | None = None,
-    ensemble: bool = False,
-    psf: Filter = LANCZOS,
-    memory: int | None = None,
-    overwrite: bool = False,
-    strip: bool = False,
-    alpha: Literal["cover", "data"] = "cover",
-    max_pixels: int = MAX_PIXELS,
 ) -> WarpedPicture:
     """Reads `source` and checks all that warping it into `output` needs.
 
     `outside`: what is shown beyond the picture's edges; nothing if it has an alpha, otherwise black, unless
     given. Beyond a horizon there is no edge, and nothing or black all the same.
     """
-    check_output(source, output, overwrite, form)
-    form = form or format_of(output)
-    picture = read(source, max_pixels)
+    options, file = options or Options(), file or FileOptions()
+    check_output(source, output, file)
+    form = file.form or format_of(output)
+    picture = file.read(source)
     wanted, mapping = view(picture.layout.size)
     size = TargetSize(size=wanted).for_image(picture.layout.size)
-    picture = replace(picture, covers=picture.covers and alpha == "cover")
-    if strip:
-        picture = replace(picture, metadata=Metadata())
     if outside == "transparent" and not form.alpha:
         raise ImageFileError(f"{form.name.upper()} knows no transparency: give --outside a colour.")
     if outside == "transparent" and not picture.alpha:
@@ -165,17 +141,11 @@ def prepare_warped_picture(
     check_disk(layout, form, output)
     kept = 0 if form.streams else HELD_BYTES[form.name][picture.alpha] * size[0] * size[1]
     band = FRAME * size[1] * layout.channels * layout.dtype.itemsize
-    warp = Warp(
-        model,
-        picture.layout.size,
-        Clamped(mapping, picture.layout.size) if outside == "edge" else mapping,
-        psf,
-        ensemble,
-        memory,
-        held=2 * picture.samples.nbytes + kept + 2 * band,
-    )
+    mapping = Clamped(mapping, picture.layout.size) if outside == "edge" else mapping
+    held = 2 * picture.samples.nbytes + kept + 2 * band
+    warp = Warp(model, picture.layout.size, mapping, options, held)
     notes = [*picture.notes, *notes, *lost]
-    return WarpedPicture(warp, picture, layout, outside, output, form, metadata, quality, tuple(notes))
+    return WarpedPicture(warp, picture, layout, outside, output, form, metadata, file.quality, tuple(notes))
 
 
 def _with_alpha(picture: Picture) -> Picture:

@@ -7,8 +7,7 @@ import numpy as np
 
 from thera.errors import InvalidInput
 from thera.field.grid import Box
-
-from .mappings import Places, centres
+from thera.warp.mappings import Places, centres
 
 
 @dataclass(frozen=True)

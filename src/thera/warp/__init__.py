@@ -1,0 +1,1 @@
+"""Pictures through mappings: homographies, lenses, and any other way from output pixels to input pixels."""
