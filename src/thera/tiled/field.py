@@ -168,6 +168,15 @@ class TiledField:
         top, left, bottom, right = box
         return self._encoded(self._cuts(top, bottom), self._cuts(left, right), report)
 
+    def parts(self, box: Box) -> list[Box]:
+        """What `fields` encodes one after the other for the cells of a box."""
+        top, left, bottom, right = box
+        return [
+            (t, le, b, r)
+            for t, b in pairwise(self._cuts(top, bottom))
+            for le, r in pairwise(self._cuts(left, right))
+        ]
+
     def tiles(self, box: Box) -> list[Box]:
         """The tiles of the fixed grid that hold the cells of a box."""
         top, left, bottom, right = box

@@ -7,7 +7,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -37,8 +37,8 @@ MOST_PIXELS = 1 << 22
 MEMORY = 5 << 28
 #: Bytes of fields that are kept at least, however large the pictures are and while a file is made.
 LEAST_KEPT = 64 << 20
-#: Sides of encoded tiles, in cells, and the bytes that encoding one may take where that leaves a tile at all.
-SMALLEST_TILE, LARGEST_TILE, ENCODING_MEMORY = 64, 384, 1 << 30
+#: Sides in cells of encoded tiles: large ones are encoded with less overlap, small ones are there sooner.
+SMALLEST_TILE, SOON_TILE, LARGEST_TILE = 64, 192, 512
 #: Bytes of a file's name: file systems take 255, and the name of a result is longer than its picture's.
 NAME_BYTES = 200
 
@@ -180,7 +180,7 @@ class Gallery:
 
     @contextmanager
     def room_for(self, entry: Entry) -> Iterator[int]:
-        """Bytes that making a file of a picture may take, itself included. Meanwhile few fields are kept."""
+        """Bytes that a large piece of work may take, its picture included. Meanwhile few fields are kept."""
         self._kept.resize(LEAST_KEPT)
         try:
             yield self._memory - LEAST_KEPT - self._held() + entry.picture.samples.nbytes
@@ -205,11 +205,12 @@ class Gallery:
         """Options of everything that is computed here: tiles are encoded one at a time."""
         return Options(psf, ensemble, memory, self._encoding)
 
-    def field(self, entry: Entry, model: str, psf: Filter | None = None) -> TiledField:
-        """The field of a picture, whose tiles are kept from view to view."""
+    def field(self, entry: Entry, model: str, psf: Filter | None = None, keep: bool = True) -> TiledField:
+        """The field of a picture. Its tiles are kept from view to view if `keep`."""
         loaded = self.model(model)
-        side = min(LARGEST_TILE, max(SMALLEST_TILE, tile_side(loaded.info, ENCODING_MEMORY)))
-        kept = KeptTiles(self._kept, (entry.id, model), self._encoding)
+        largest = LARGEST_TILE if entry.whole or not keep else SOON_TILE
+        side = min(largest, max(SMALLEST_TILE, tile_side(loaded.info, self._memory - PROCESS_MEMORY)))
+        kept = KeptTiles(self._kept, (entry.id, model), self._encoding) if keep else None
         return TiledField(loaded, entry.shown, self.options(psf), side=side, tiles=kept)
 
     def pack(
@@ -221,15 +222,17 @@ class Gallery:
         """
         box = region or (0, 0, *entry.shape)
         check_region(entry, box)
-        field = self.field(entry, model)
-        tiles, packed = field.tiles(box), None
-        for done, (top, left, bottom, right) in enumerate(tiles, 1):
-            part = max(top, box[0]), max(left, box[1]), min(bottom, box[2]), min(right, box[3])
-            (cells,) = field.fields(part)
-            if self.live(model):
-                packed = packed or PackedField(box, cells.head)
-                packed.put(cells, part[:2])
-            progress(done / len(tiles))
+        live, packed = self.live(model), None
+        # A page that draws a part of a large picture live needs no tiles of it.
+        field = self.field(entry, model, keep=entry.whole or not live)
+        parts = field.parts(box)
+        with self.room_for(entry) if not entry.whole else nullcontext():
+            for done, part in enumerate(parts, 1):
+                (cells,) = field.fields(part)
+                if live:
+                    packed = packed or PackedField(box, cells.head)
+                    packed.put(cells, part[:2])
+                progress(done / len(parts))
         return None if packed is None else packed.data
 
 
