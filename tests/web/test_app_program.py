@@ -388,3 +388,24 @@ def test_the_socket_is_on_loopback_and_another_port_is_found() -> None:
     with listening(0) as first:
         host, port = first.getsockname()
         assert host == "127.0.0.1" and port > 0
+
+
+def test_a_raster_is_downloaded_as_the_program_scales_it(client: Any, tmp_path: Path) -> None:
+    rasterio = pytest.importorskip("rasterio")
+    values = np.arange(30 * 40, dtype=np.int16).reshape(1, 30, 40)
+    values[0, :5, :5] = -1
+    place = {"crs": "EPSG:32633", "transform": rasterio.Affine(10, 0, 4e5, 0, -10, 6.6e6), "nodata": -1}
+    shape = {"height": 30, "width": 40, "count": 1, "dtype": "int16", "driver": "GTiff"}
+    with rasterio.open(tmp_path / "dem.tif", "w", **shape, **place) as dataset:
+        dataset.write(values)
+    picture = add(client, (tmp_path / "dem.tif").read_bytes(), "dem.tif")
+    order = {"model": "edsr-air", "scale": 2}
+    job = client.post(f"/api/pictures/{picture['id']}/result", json=order).json()
+    assert finished(client, job)["state"] == "done"
+    (tmp_path / "app.tif").write_bytes(client.get(f"/api/jobs/{job['id']}/result").content)
+    with pytest.raises(SystemExit) as ended:
+        run(["upscale", str(tmp_path / "dem.tif"), "-s", "2", "-m", "edsr-air", "-q"])
+    assert ended.value.code == 0
+    with rasterio.open(tmp_path / "app.tif") as app, rasterio.open(tmp_path / "dem_x2.tif") as program:
+        assert app.crs == program.crs and app.nodata == -1 and app.transform == program.transform
+        np.testing.assert_array_equal(app.read(), program.read())

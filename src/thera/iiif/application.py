@@ -16,7 +16,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from thera.errors import InvalidInput, ServerBusy, TheraError, UnknownImage
-from thera.viewer import VIEWER
+from thera.pages import VIEWER
 
 from .server import PREFIX, Server
 

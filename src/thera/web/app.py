@@ -24,7 +24,7 @@ from thera.files import reason_of
 from thera.imaging.filters import FilterName
 from thera.memory import human_bytes
 from thera.models import shipped
-from thera.viewer import VIEWER
+from thera.pages import VIEWER
 from thera.web.export import PAGE
 from thera.web.gallery import MOST_CELLS, Entry, Gallery, safe_name
 from thera.web.guard import Guard

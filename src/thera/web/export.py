@@ -13,8 +13,8 @@ from thera.errors import ImageFileError, InvalidInput
 from thera.files import check_place, replacing
 from thera.imaging.reading import read
 from thera.models import Model
+from thera.pages import VIEWER
 from thera.tiled import Options, TiledField
-from thera.viewer import VIEWER
 from thera.web.packing import MOST_COMPONENTS, pack
 from thera.web.pixels import DisplayedPicture, as_png
 

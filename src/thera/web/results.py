@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
 from thera.errors import InvalidInput
-from thera.imaging.files import FileOptions, FileScaling, default_suffix, prepare_file
+from thera.geo.files import Request, prepare
+from thera.geo.upscaling import RasterScaling
+from thera.imaging.files import FileOptions, FileScaling
 from thera.imaging.filters import FilterName, page_filter
 from thera.imaging.formats import format_named
 from thera.imaging.sizing import TargetSize
@@ -42,15 +45,6 @@ class Order(BaseModel):
         if self.quality is not None and not 1 <= self.quality <= 100:
             raise InvalidInput(f"A quality of {self.quality} is none: give a number from 1 to 100.")
 
-    @property
-    def label(self) -> str:
-        """What the file's name says: x2.5, 1920x1080, w1920, h1080."""
-        if self.scale is not None:
-            return f"x{self.scale:g}"
-        if self.width is not None and self.height is not None:
-            return f"{self.width}x{self.height}"
-        return f"w{self.width}" if self.width is not None else f"h{self.height}"
-
 
 def write_result(
     gallery: Gallery, entry: Entry, folder: Path, order: Order, progress: Callable[[float], object]
@@ -61,26 +55,22 @@ def write_result(
             scaling = _prepared(gallery, entry, folder, order, memory)
         except InvalidInput:  # some outputs have to be held whole: then it takes what the program does
             scaling = _prepared(gallery, entry, folder, order, None)
-        height, width = scaling.scaling.layout.size
-        done = 0
+        done, total = 0, math.prod(scaling.plan.size)
 
         def count(pixels: int) -> None:
             nonlocal done
             done += pixels
-            progress(done / (height * width))
+            progress(done / total)
 
         scaling.run(count)
     return scaling.output
 
 
-def _prepared(gallery: Gallery, entry: Entry, folder: Path, order: Order, memory: int | None) -> FileScaling:
+def _prepared(
+    gallery: Gallery, entry: Entry, folder: Path, order: Order, memory: int | None
+) -> FileScaling | RasterScaling:
     form = None if order.format is None else format_named(order.format)
-    suffix = default_suffix(Path(entry.name), entry.picture, form)
-    return prepare_file(
-        entry.picture,
-        folder / f"{Path(entry.name).stem}_{order.label}{suffix}",
-        gallery.model(order.model),
-        order.target,
-        gallery.options(page_filter(order.filter, order.sharpness), order.ensemble, memory),
-        FileOptions(form, order.quality, overwrite=True),
-    )
+    options = gallery.options(page_filter(order.filter, order.sharpness), order.ensemble, memory)
+    request = Request(order.target, options, FileOptions(form, order.quality, overwrite=True))
+    stem = f"{Path(entry.name).stem}_{order.target.label}"
+    return prepare(entry.path, gallery.model(order.model), request, None, folder, stem, entry.picture)
