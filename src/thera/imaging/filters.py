@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from thera.errors import InvalidInput
 from thera.field import Box, Butterworth, Filter, Gaussian, Ideal, Point, Seamless
+
+FilterName = Literal["gaussian", "box", "butterworth", "ideal", "none"]
 
 
 def filter_of(shape: str | None, sharpness: float) -> Filter | None:
@@ -25,3 +29,8 @@ def filter_of(shape: str | None, sharpness: float) -> Filter | None:
     if shape == "none":
         return Point()
     return Seamless(1 / sharpness) if shape is None else Gaussian(1 / sharpness)
+
+
+def page_filter(name: FilterName, sharpness: float) -> Filter | None:
+    """The filter that a page calls by this name: its Gaussian is the model's own, without seams."""
+    return filter_of(None if name == "gaussian" else name, sharpness)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from thera.errors import ImageFileError, TheraError
@@ -15,8 +16,8 @@ from thera.files import reason_of
 from thera.optional import require
 
 from . import tiff
-from .metadata import ORIENTATION, Metadata, upright_exif, upright_xmp
-from .picture import Colour, Picture
+from .metadata import ORIENTATION, SIDEWAYS, Metadata, upright_exif, upright_xmp
+from .picture import BAND_SAMPLES, Colour, Picture, turned
 
 #: The plug-ins of Pillow that may read a file. None of them interprets code or runs another program.
 PILLOW_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "AVIF", "DDS", "TGA")
@@ -139,18 +140,27 @@ def from_pillow(image: Image.Image) -> Picture:
     mode = "I" if image.mode.startswith("I;16") else image.mode
     if mode not in colours:
         raise ImageFileError(f"The image is stored as {image.mode}, a colour model Thera does not scale.")
-    samples = np.asarray(image)
-    samples = samples.astype(samples.dtype.newbyteorder("="), copy=False)
     colour, alpha = colours[mode]
-    picture = Picture(
-        samples.reshape(*samples.shape[:2], -1),
-        colour,
-        alpha,
-        metadata=metadata,
-        notes=tuple(notes),
-        format=form,
-    )
-    return picture.upright(orientation)
+    samples = _upright_samples(image, orientation)
+    if orientation in SIDEWAYS:
+        metadata = metadata.transposed()
+    return Picture(samples, colour, alpha, metadata=metadata, notes=tuple(notes), format=form)
+
+
+def _upright_samples(image: Image.Image, orientation: int) -> NDArray:
+    """The samples of an image, turned upright. It is copied in bands: Pillow's own array is two copies."""
+    image.load()
+    rows = max(1, BAND_SAMPLES // (image.width * len(image.getbands())))
+    stored: NDArray | None = None
+    for top in range(0, image.height, rows):
+        band = np.asarray(image.crop((0, top, image.width, min(top + rows, image.height))))
+        band = band.reshape(*band.shape[:2], -1)
+        if stored is None:
+            size = image.size if orientation in SIDEWAYS else image.size[::-1]
+            samples = np.empty((*size, band.shape[2]), band.dtype.newbyteorder("="))
+            stored = turned(samples, orientation, back=True)
+        stored[top : top + len(band)] = band
+    return samples
 
 
 def _read_heic(path: Path, max_pixels: int) -> Picture:
