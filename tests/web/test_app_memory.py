@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms
 
+from thera.iiif.pictures import ServedPicture
 from thera.imaging import files
 from thera.imaging.picture import Picture
 from thera.imaging.reading import read
-from thera.iiif.pictures import ServedPicture
 from thera.web.gallery import Gallery
 from thera.web.results import Order, write_result
 from thera.web.tiles import TileRequest
