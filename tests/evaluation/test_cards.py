@@ -57,6 +57,14 @@ def test_the_ensemble_term_and_the_mean_of_stages_are_stated(key):
     assert len({row.count("|") for row in text.splitlines() if row.startswith("| ")} - {5}) == 1
 
 
+def test_pictures_that_a_stage_names_are_said_with_what_was_held_out():
+    once = ABOUT["training"][0]
+    drawn = once | {"pictures": "7 photographs, 3 drawn pages"}
+    text = card(ABOUT | {"training": [once, drawn, drawn, {"mean": [2, 3]}]}, [record(38.0)])
+    assert "Pictures of stages 2, 3: 7 photographs, 3 drawn pages. Held out" in text
+    assert "configs/validation.txt" not in card(ABOUT, [record(38.0)])
+
+
 def test_a_model_without_results_has_no_card():
     with pytest.raises(InvalidInput, match="No result of edsr-air"):
         card(ABOUT, [record(38.0, method="edsr-plus+")])

@@ -17,10 +17,17 @@ from thera.evaluation.tables import summarise
 from thera.models.weights import read_header
 
 LIMITS = """\
-- Trained on photographs reduced by clean bicubic: it does not repair JPEG blocks, noise, blur or dust.
+- Trained on images reduced by clean bicubic: it does not repair JPEG blocks, noise, blur or dust.
 - It predicts the mean of what is plausible and invents nothing: textures finer than the input's stay soft.
 - Scales beyond those of training work, and get softer.
 - The photographs belong to their photographers and are not part of the package."""
+
+# What is known of a model and is not in its file.
+NOTES = {
+    "edsr-pro": "Stages 6 and 7 also had 163 further photographs and 70 drawn pages. It is not "
+    "recorded whether held-out pictures were among them. Stage 8 was chosen on photo20, so the scores on "
+    "photo20 are not quite those of unseen pictures.",
+}
 
 
 def card(about: dict[str, Any], records: list[Record]) -> str:
@@ -28,7 +35,6 @@ def card(about: dict[str, Any], records: list[Record]) -> str:
     name, stages = about["name"], about.get("training", [])
     runs = [stage for stage in stages if "mean" not in stage]
     patches = sum(run["patches"] * run["data"]["patch"] ** 2 for run in runs) / 48**2
-    copies = "smaller and softer" if any(run["data"].get("soft") for run in runs) else "smaller"
     lines = [
         f"# {name}",
         f"{about['parameters'] / 1e6:.2f} M parameters, {about['components']} components. "
@@ -36,7 +42,8 @@ def card(about: dict[str, Any], records: list[Record]) -> str:
         f"{sum(run.get('minutes', 0) for run in runs):g} minutes of one H200.",
         "## Training",
         *_stages(stages),
-        f"Data: photographs of 0.1 to 1.1 megapixels, and {copies} copies of them. Not DIV2K.",
+        *_data(stages),
+        *([NOTES[name]] if name in NOTES else []),
         "## Scores",
         *_scores(name, records),
         "## Limits",
@@ -66,6 +73,21 @@ def _stages(stages: list[dict[str, Any]]) -> list[str]:
             f"| {s.get('minutes', '—')} |"
         )
     return ["\n".join(rows)]
+
+
+def _data(stages: list[dict[str, Any]]) -> list[str]:
+    """The pictures of all stages; a stage that names its own had the validation pictures held out."""
+    soft = any(s["data"].get("soft") for s in stages if "mean" not in s)
+    copies = "smaller and softer" if soft else "smaller"
+    named = {str(number): s["pictures"] for number, s in enumerate(stages, 1) if "pictures" in s}
+    if not named:
+        return [f"Data: photographs of 0.1 to 1.1 megapixels, and {copies} copies of them. Not DIV2K."]
+    return [
+        "Data: photographs of 0.1 to 1.1 megapixels from two sources, drawn pages and drawn facades, and "
+        f"{copies} copies of them. Not DIV2K.",
+        f"Pictures of stages {', '.join(named)}: {'; '.join(dict.fromkeys(named.values()))}. Held out of "
+        "them are the 50 pictures named in `configs/validation.txt`, by which the weights were chosen.",
+    ]
 
 
 def _targets(stage: dict[str, Any]) -> str:
