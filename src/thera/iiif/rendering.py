@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.field import Filter, Gaussian, HeatField
-from thera.field.grid import Axis, axes, reading
+from thera.field.grid import Axis, axes, sample_axis
 from thera.field.render import bands
 from thera.imaging.metadata import Metadata
 from thera.imaging.picture import Picture
@@ -65,7 +65,7 @@ class View:
     def box(self, kappa: float) -> Box:
         """The cells that its output pixels are read from."""
         down, along = (
-            reading(axis, cells, self.psf, kappa, order=0).axis.cell
+            sample_axis(axis, cells, self.psf, kappa, order=0).axis.cell
             for axis, cells in zip((self.rows, self.cols), self.source.shape, strict=True)
         )
         return int(down.min()), int(along.min()), int(down.max()) + 1, int(along.max()) + 1

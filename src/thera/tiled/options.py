@@ -1,4 +1,4 @@
-"""How a picture is turned into pixels: the options that every way to do it shares."""
+"""The options that every way to turn a picture into pixels shares."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from thera.models import Model
 
 @dataclass(frozen=True)
 class Options:
-    """`psf`: the filter of the output pixels; None for the model's own.
+    """`psf`: the filter of the output pixels; None for the model's default.
 
     `ensemble`: the mean over four rotations, a little better at four times the work.
-    `memory`: bytes that all of it may take; None for the default.
+    `memory`: the limit in bytes for the whole job; None for the default.
     """
 
     psf: Filter | None = None
@@ -29,7 +29,7 @@ class Options:
 
     @property
     def limit(self) -> int:
-        """Bytes that all of it may take."""
+        """The memory limit in bytes."""
         return default_memory() if self.memory is None else self.memory
 
     def filters(self, model: Model, steps: Sequence[float]) -> list[Filter]:
