@@ -1,4 +1,4 @@
-"""A picture in memory: its samples as the file had them, what its channels mean, and what it carries."""
+"""A picture in memory: its samples as in the file, the meaning of its channels, and its metadata."""
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,7 +22,7 @@ CHANNELS: dict[Colour, int] = {"grey": 1, "rgb": 3, "cmyk": 4}
 class Layout:
     """The shape of a picture: size, colour model, whether alpha follows the colours, and the sample type.
 
-    `covers`: alpha says how far the colours cover what is behind; otherwise it is a channel like another.
+    `covers`: alpha is transparency; otherwise it is an ordinary channel.
     """
 
     height: int
@@ -46,7 +46,7 @@ class Layout:
 
     @property
     def mode(self) -> str:
-        """Pillow's name for it at 8 bits."""
+        """Pillow's name of the colour model at 8 bits."""
         return {"grey": "L", "rgb": "RGB", "cmyk": "CMYK"}[self.colour] + "A" * self.alpha
 
     @property
@@ -56,10 +56,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class Picture:
-    """An image with everything its file carried.
+    """An image with everything that its file held.
 
     `samples` is H×W×C in the file's own sample type: the colours, then alpha (straight, never premultiplied).
-    `notes` are sentences about what reading had to change: a palette turned into colours, one bit into grey.
+    `notes` say what reading had to change, such as a palette into colours or one bit into grey.
     """
 
     samples: NDArray
@@ -72,7 +72,7 @@ class Picture:
 
     @classmethod
     def of_channels(cls, samples: NDArray, metadata: Metadata | None = None, format: str = "") -> "Picture":
-        """The picture that H×W×1 to 4 samples are: grey or RGB, with alpha if there is one more.
+        """A picture of H×W×C samples: grey (C = 1) or RGB (3), with alpha if there is one more channel.
 
         >>> Picture.of_channels(np.zeros((3, 4, 2), np.uint8)).layout.mode
         'LA'
@@ -93,7 +93,7 @@ class Picture:
         return Layout(height, width, self.colour, self.alpha, self.samples.dtype, self.covers)
 
     @cached_property
-    def opaque(self) -> float | None:
+    def uniform_alpha(self) -> float | None:
         """The alpha of all pixels, if there is one and it is the same everywhere."""
         if not self.alpha:
             return None
@@ -102,7 +102,7 @@ class Picture:
 
     def constant_alpha(self, dtype: np.dtype) -> NDArray | None:
         """The alpha of all pixels as one sample of type `dtype`, if it is the same everywhere."""
-        if self.opaque is None:
+        if self.uniform_alpha is None:
             return None
         alpha = self.samples[:1, :1, -1:]
         if dtype == alpha.dtype:
@@ -111,18 +111,26 @@ class Picture:
 
     @cached_property
     def bands(self) -> Bands:
-        """What its channels are. Where nothing is visible at all, nothing is hidden either."""
-        return Bands.of_colours(self.colour, self.alpha, self.covers and self.opaque != 0)
+        """The meaning of its channels. If all is transparent, alpha is ignored and the colours are scaled."""
+        return Bands.of_colours(self.colour, self.alpha, self.covers and self.uniform_alpha != 0)
 
     def planes(self, halo: int) -> list[Plane]:
-        """What a network that looks `halo` pixels far sees of it. A constant alpha needs no network."""
+        """The planes for a network with this halo. A uniform alpha is left out: it needs no network."""
         groups = self.bands.groups
         samples = ArraySamples.whole(self.samples, self.bands)
         planes = planes_of(samples, self.bands, [self._span(group) for group in groups], halo)
-        return planes[:-1] if self.opaque is not None else planes
+        return planes[:-1] if self.uniform_alpha is not None else planes
+
+    def empty_rows(self, count: int, layout: Layout) -> NDArray:
+        """An array for rows of an output of `layout`. A uniform alpha is already filled in."""
+        rows = np.empty((count, layout.width, layout.channels), layout.dtype)
+        alpha = self.constant_alpha(layout.dtype)
+        if alpha is not None:
+            rows[..., -1] = alpha
+        return rows
 
     def _span(self, group: Group) -> Range:
-        """The values that stand for 0 and 1, judged by what can be seen. Inks and their black share one."""
+        """The range of a group, from its visible samples only. Coloured inks and black share one range."""
         known = Range.of_type(self.samples.dtype)
         if known is not None:
             return known
@@ -133,7 +141,7 @@ class Picture:
         return Range.of(samples)
 
     def without_alpha(self) -> "Picture":
-        """The picture over white, for formats without transparency; its colours, if alpha is only data."""
+        """The picture on white, for formats without transparency; its colours alone if alpha is only data."""
         if not self.covers:
             return replace(self, samples=self.samples[..., :-1], alpha=False)
         alpha = Range.of(self.samples[..., -1:]).normalise(self.samples[..., -1:])
@@ -144,7 +152,7 @@ class Picture:
         return replace(self, samples=span.restore(values, self.samples.dtype), alpha=False)
 
     def upright(self, orientation: int) -> "Picture":
-        """The picture turned the way EXIF's `orientation` (1 to 8) says it was seen."""
+        """The picture turned upright by EXIF's `orientation` (1 to 8)."""
         samples, metadata = self.samples, self.metadata
         if orientation in SIDEWAYS:
             samples, metadata = samples.transpose(1, 0, 2), metadata.transposed()
