@@ -102,7 +102,7 @@ def test_one_sentence_a_status_and_no_file(thera, folder, monkeypatch, arguments
 
 def test_an_unwritable_folder_is_found_before_any_work(thera, folder, monkeypatch):
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(files.os, "access", lambda path, mode: False)  # permissions do not bind the superuser
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # permissions do not bind the superuser
     result = thera("upscale", "good.png", "-s", 2)
     assert result.status == 1
     assert "may not be written to" in result.err
