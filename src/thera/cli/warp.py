@@ -57,7 +57,7 @@ class Colour(click.ParamType):
 @click.argument("source", metavar="INPUT", type=click.Path(readable=False, path_type=Path))
 @click.argument("output", metavar="OUTPUT", type=click.Path(readable=False, path_type=Path))
 @click.option("--homography", type=Numbers(), help="9 numbers, row by row, from INPUT's x, y to OUTPUT's.")
-@click.option("--affine", type=Numbers(), help="6 numbers, row by row, likewise.")
+@click.option("--affine", type=Numbers(), help="Like --homography, with 6 numbers.")
 @click.option("--inverse", is_flag=True, help="The matrix goes from OUTPUT's x, y to INPUT's.")
 @click.option("--lens", type=Numbers(), help="k1,k2,p1,p2[,k3]: the distortion to undo.")
 @click.option("--camera", type=Numbers(), help="fx,fy,cx,cy in pixels, for --lens.")

@@ -53,7 +53,7 @@ amplitudes a (row-major), then the c phases φ; both None where the features are
 
     @property
     def place(self) -> Hashable:
-        """Part of a table's cache key: tables made under one place cannot be used under another."""
+        """Part of a table's cache key: on a GPU, the stream that made it, which alone may use it."""
         return None
 
     def turned(self) -> Head:

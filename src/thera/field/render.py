@@ -168,7 +168,7 @@ class BandPlan:
     gain: np.ndarray  # (c,)
     bias: bool
     height: int  # output rows of a band
-    largest: int  # samples of a patch along the columns
+    largest: int  # the most samples of a patch down the rows
     memory: int
 
     @classmethod
