@@ -1,4 +1,4 @@
-"""Model cards, written from a model's own file and from stored results alone.
+"""Write model cards from model files and stored results.
 
 python -m thera.evaluation.cards docs/results src/thera/weights
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from thera.errors import InvalidInput
-from thera.evaluation.runner import Record, read_records
+from thera.evaluation.records import Record, read_records
 from thera.evaluation.tables import summarise
 from thera.models.weights import read_header
 
@@ -24,7 +24,7 @@ LIMITS = """\
 
 
 def card(about: dict[str, Any], records: list[Record]) -> str:
-    """One model's card as Markdown."""
+    """The card of one model as Markdown."""
     name, stages = about["name"], about.get("training", [])
     runs = [stage for stage in stages if "mean" not in stage]
     patches = sum(run["patches"] * run["data"]["patch"] ** 2 for run in runs) / 48**2
@@ -46,7 +46,7 @@ def card(about: dict[str, Any], records: list[Record]) -> str:
 
 
 def _stages(stages: list[dict[str, Any]]) -> list[str]:
-    """A row for each: a run, or the mean of what some of those before it ended with."""
+    """A row for each stage: a training run, or the mean of the networks of earlier stages."""
     rows = [
         "| | start | images | inputs | scales | targets, loss | steps × batch | optimiser, rate | minutes |",
         "| ---: | --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -69,20 +69,21 @@ def _stages(stages: list[dict[str, Any]]) -> list[str]:
 
 
 def _targets(stage: dict[str, Any]) -> str:
-    """What a stage learnt from, and by which distance."""
+    """The training targets of a stage and its loss."""
     teacher, objective = stage.get("teacher", {}), stage.get("objective", {})
-    loss, together = objective.get("loss", "l1").upper(), objective.get("together", 0.0)
+    loss = objective.get("loss", "l1").upper()
+    ensemble = objective.get("ensemble_weight", objective.get("together", 0.0))  # its name until 0.1
     share = teacher.get("share", 1.0) if teacher.get("model") else 0.0
     parts = (1 - share, "images"), (share, f"what {teacher.get('model')} sees")
     return (
         " and ".join(what if part == 1 else f"{part:.0%} {what}" for part, what in parts if part)
         + f", {loss}"
-        + (f", {together:.0%} of it of the mean of four turns" if together else "")
+        + (f", {ensemble:.0%} of it of the mean of four turns" if ensemble else "")
     )
 
 
 def _scores(name: str, records: list[Record]) -> list[str]:
-    """PSNR of Y with the ensemble of four rotations, beside the reference."""
+    """PSNR of Y with the ensemble of four rotations, beside that of the reference."""
     reference = json.loads(files("thera.evaluation").joinpath("reference.json").read_text("utf-8"))
     mine = [r for r in records if r["method"] == f"{name}+"]
     rows = [f"| PSNR of Y, dB | {name} | {reference['name']} | difference |", "| --- | ---: | ---: | ---: |"]
@@ -96,7 +97,7 @@ def _scores(name: str, records: list[Record]) -> list[str]:
                     f"| {data} ×{scale} | {cell.value:.2f} | {theirs:.2f} | {cell.value - theirs:+.2f} |"
                 )
     if len(rows) == 2:
-        raise InvalidInput(f"no result of {name} with the ensemble is stored: run thera eval {name} first")
+        raise InvalidInput(f"No result of {name} with the ensemble is stored: run thera eval {name} first.")
     return [f"With the ensemble of four rotations. {reference['about']}.", "\n".join(rows)]
 
 

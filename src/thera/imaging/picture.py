@@ -1,5 +1,6 @@
 """A picture in memory: its samples as in the file, the meaning of its channels, and its metadata."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
@@ -16,6 +17,10 @@ from .metadata import FROM_BOTTOM, FROM_RIGHT, SIDEWAYS, Metadata
 
 Colour = Literal["grey", "rgb", "cmyk"]
 CHANNELS: dict[Colour, int] = {"grey": 1, "rgb": 3, "cmyk": 4}
+
+
+#: Samples that are converted at a time, to avoid a float copy of a whole picture.
+BAND_SAMPLES = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -144,20 +149,42 @@ class Picture:
         """The picture on white, for formats without transparency; its colours alone if alpha is only data."""
         if not self.covers:
             return replace(self, samples=self.samples[..., :-1], alpha=False)
-        alpha = Range.of(self.samples[..., -1:]).normalise(self.samples[..., -1:])
-        span = Range.of(self.samples[..., :-1])
+        colours, alpha = self.samples[..., :-1], self.samples[..., -1:]
+        spans = Range.of(colours), Range.of(alpha)
         white = 0.0 if self.colour == "cmyk" else 1.0
-        values = span.normalise(self.samples[..., :-1])
-        values = values * alpha + white * (1 - alpha)
-        return replace(self, samples=span.restore(values, self.samples.dtype), alpha=False)
+        samples = np.empty_like(colours, order="C")
+        for rows in row_bands(self.samples):
+            samples[rows] = over(colours[rows], alpha[rows], spans, white)
+        return replace(self, samples=samples, alpha=False)
 
     def upright(self, orientation: int) -> "Picture":
         """The picture turned upright by EXIF's `orientation` (1 to 8)."""
-        samples, metadata = self.samples, self.metadata
-        if orientation in SIDEWAYS:
-            samples, metadata = samples.transpose(1, 0, 2), metadata.transposed()
-        if orientation in FROM_RIGHT:
-            samples = samples[:, ::-1]
-        if orientation in FROM_BOTTOM:
-            samples = samples[::-1]
-        return replace(self, samples=np.ascontiguousarray(samples), metadata=metadata)
+        metadata = self.metadata.transposed() if orientation in SIDEWAYS else self.metadata
+        samples = np.ascontiguousarray(turned(self.samples, orientation))
+        return replace(self, samples=samples, metadata=metadata)
+
+
+def turned(samples: NDArray, orientation: int, back: bool = False) -> NDArray:
+    """A view of H×W×C samples, turned upright by EXIF's `orientation`; with `back`, upright to stored."""
+    flips = (
+        slice(None, None, -1 if orientation in FROM_BOTTOM else 1),
+        slice(None, None, -1 if orientation in FROM_RIGHT else 1),
+    )
+    if back:
+        samples = samples[flips]
+    if orientation in SIDEWAYS:
+        samples = samples.transpose(1, 0, 2)
+    return samples if back else samples[flips]
+
+
+def over(colours: NDArray, alpha: NDArray, spans: tuple[Range, Range], white: float = 1.0) -> NDArray:
+    """Samples h×w×n on white, with their alpha h×w×1. `spans` are the ranges of both."""
+    cover = spans[1].normalise(alpha)
+    values = spans[0].normalise(colours) * cover + white * (1 - cover)
+    return spans[0].restore(values, colours.dtype)
+
+
+def row_bands(samples: NDArray) -> Iterator[slice]:
+    """Bands of rows of H×W×C samples, each of about BAND_SAMPLES."""
+    count = max(1, BAND_SAMPLES // (samples.shape[1] * samples.shape[2]))
+    return (slice(top, top + count) for top in range(0, samples.shape[0], count))
