@@ -137,9 +137,9 @@ def type_range(dtype: np.dtype) -> Range:
 
 
 class Percentiles:
-    """Exact percentiles of numbers that come in pieces, with the memory of a few histograms.
+    """Exact percentiles of numbers that come in pieces, in the memory of a few histograms.
 
-    Each pass counts all pieces and finds the next 16 bits of every percentile, from the highest bits down.
+    Numbers are decided 16 bits at a time, from the highest: all pieces are counted once for each pass.
 
     >>> wanted = Percentiles(np.dtype(np.float32), (0, 50))
     >>> for _ in range(wanted.passes):
@@ -237,7 +237,7 @@ def find_ranges(
 
 
 def marked(samples: NDArray, valid: NDArray[np.bool_], nodata: float) -> NDArray:
-    """The samples with `nodata` where they are invalid, and only there.
+    """The samples with `nodata` where they are not valid, and only there.
 
     A valid sample that happens to equal `nodata` becomes the next value.
 
