@@ -1,4 +1,4 @@
-"""Value ranges: which sample values stand for 0 and 1 where a network looks."""
+"""Value ranges: the sample values that a network sees as 0 and 1."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ from thera.values.bands import Bands
 #: Samples h×w×bands, and which of them are valid; None if all are.
 Window = tuple[NDArray, NDArray[np.bool_] | None]
 
-#: Percentiles that stand for 0 and 1 unless others are given: a few outliers shall not darken all the rest.
+#: Default percentiles for 0 and 1, so that a few outliers do not darken everything else.
 PERCENTILES = (0.5, 99.5)
 #: Bits of a number that one pass over the raster decides.
 _DIGIT = 16
@@ -22,15 +22,15 @@ _DIGIT = 16
 
 @dataclass(frozen=True)
 class Range:
-    """The sample values that stand for 0 and for 1 where the network looks."""
+    """The sample values that the network sees as 0 and 1."""
 
     low: float
     high: float
 
     @classmethod
     def of(cls, samples: NDArray) -> "Range":
-        """Unsigned integers of 8 and 16 bits span their whole type, other integers what they hold, and floats
-        0 to 1 or what they hold if that is more.
+        """The range of samples: that of the type for unsigned integers of 8 and 16 bits, that of the samples
+        for other integers, and for floats 0 to 1, or that of the samples if some lie outside.
 
         >>> Range.of(np.zeros((2, 2), np.uint8))
         Range(low=0.0, high=255.0)
@@ -41,13 +41,13 @@ class Range:
 
     @classmethod
     def of_type(cls, dtype: np.dtype) -> "Range | None":
-        """What samples of a type span whatever they hold; None where that depends on what they hold."""
+        """The range of a sample type; None if it depends on the samples."""
         spans = dtype.kind == "u" and dtype.itemsize <= 2  # in either byte order
         return cls(0.0, float(np.iinfo(dtype).max)) if spans else None
 
     @classmethod
     def of_extremes(cls, lowest: np.number, highest: np.number) -> "Range":
-        """What samples span of which these are the lowest and the highest."""
+        """The range of samples whose lowest and highest are these."""
         low, high = float(lowest), float(highest)
         if not (np.isfinite(low) and np.isfinite(high)):
             raise InvalidInput("The image holds NaN or infinite values: replace them before it is scaled.")
@@ -66,8 +66,8 @@ class Range:
         return ((samples.astype(np.float64) - self.low) / (self.high - self.low)).astype(np.float32)
 
     def restore(self, values: NDArray[np.float32], dtype: np.dtype) -> NDArray:
-        """The samples of type `dtype` that `values` stand for: integers rounded, and held to their range."""
-        # float32 may hold fewer digits than the wide types: 1e9 and 1e9 + 1 are the same to it.
+        """Values as samples of type `dtype`. Integers are rounded and clipped to their type."""
+        # float32 has fewer digits than the wide types: 1e9 and 1e9 + 1 are the same in it.
         wide = dtype.itemsize > (4 if dtype.kind == "f" else 2)
         scaled: NDArray = values.astype(np.float64 if wide else np.float32)
         scaled *= self.high - self.low
@@ -81,7 +81,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Which values shall stand for 0 and 1: the type's own, percentiles of the raster, or `low` and `high`.
+    """How to choose the values for 0 and 1: the type's range, percentiles, or the values `low` and `high`.
 
     Values beyond them are not clipped; the network sees them below 0 or above 1.
     """
@@ -111,21 +111,21 @@ class Stretch:
             low = high = math.nan
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise InvalidInput(
-                f"{text!r} is no range of values: write dtype, percentile, two percentiles like 2%:98%, or"
-                " the two values that shall stand for black and white, like 0:10000."
+                f"{text!r} is not a range of values: write dtype, percentile, two percentiles like 2%:98%, or"
+                " the two values for black and white, like 0:10000."
             )
         if percent and not 0 <= low < high <= 100:
-            raise InvalidInput(f"{text!r} are no percentiles: they go from 0% to 100%.")
+            raise InvalidInput(f"{text!r} are not percentiles: they go from 0% to 100%.")
         return cls("percentile" if percent else "given", low, high)
 
     @classmethod
     def usual(cls, dtype: np.dtype) -> "Stretch":
-        """Bytes are what they show; other numbers mean something only beside each other."""
+        """The default for a sample type: the type's range for bytes, percentiles for all others."""
         return cls("dtype") if dtype == np.uint8 else cls("percentile", *PERCENTILES)
 
 
 def type_range(dtype: np.dtype) -> Range:
-    """The range that a sample type spans: an integer's own, 0 to 1 of a float.
+    """The full range of an integer type; 0 to 1 for floats.
 
     >>> type_range(np.dtype(np.int16))
     Range(low=-32768.0, high=32767.0)
@@ -239,7 +239,7 @@ def find_ranges(
 def marked(samples: NDArray, valid: NDArray[np.bool_], nodata: float) -> NDArray:
     """The samples with `nodata` where they are not valid, and only there.
 
-    A valid sample that happens to be `nodata` becomes its neighbour.
+    A valid sample that happens to equal `nodata` becomes the next value.
 
     >>> marked(np.uint8([0, 7, 9]), np.array([True, True, False]), 0)
     array([1, 7, 0], dtype=uint8)
@@ -254,7 +254,7 @@ def marked(samples: NDArray, valid: NDArray[np.bool_], nodata: float) -> NDArray
 
 
 def depth_name(dtype: np.dtype) -> str:
-    """What a person calls a sample type.
+    """A readable name of a sample type.
 
     >>> depth_name(np.dtype(np.uint16)), depth_name(np.dtype(np.float32))
     ('16-bit', '32-bit float')
