@@ -1,5 +1,4 @@
-"""`thera upscale --workers` and `--scheduler`: the files of a folder, or the chunks of a Zarr store, as tasks
-of a Dask cluster on this machine or on others."""
+"""`thera upscale --workers` and `--scheduler`: folders and Zarr stores on a Dask cluster."""
 
 import copy
 import os
@@ -23,12 +22,13 @@ from thera.optional import require
 if TYPE_CHECKING:
     from thera.cli.upscale import Run
 
-#: Bytes that each of several tasks may take at least, unless told otherwise.
+#: Bytes that each of several tasks may take at least, unless given.
 LEAST_MEMORY = 1 << 30
 
 #: An image, the folder where it is to become another, and the stem of its name there.
 Item = tuple[Path, Path, str]
-Options = tuple[tuple[str, Any], ...]
+#: The fields of a `Run`, which can be sent to workers and compared.
+RunFields = tuple[tuple[str, Any], ...]
 
 
 class Cluster(NamedTuple):
@@ -80,7 +80,7 @@ def scale_files(run: "Run", items: Sequence[Item], cluster: Cluster) -> list[dic
     return records
 
 
-def scale_file(options: Options, source: Path, folder: Path, stem: str) -> tuple[dict[str, Any], list[str]]:
+def scale_file(options: RunFields, source: Path, folder: Path, stem: str) -> tuple[dict[str, Any], list[str]]:
     """On a worker: the record of a file, and what there is to say about it."""
     with _making:
         run = copy.copy(_run(options))
@@ -103,7 +103,7 @@ _making = Lock()
 
 
 @lru_cache(1)
-def _run(options: Options) -> "Run":
+def _run(options: RunFields) -> "Run":
     """One for all files of a call: it loads the model."""
     from thera.cli.upscale import Run
 
@@ -172,8 +172,8 @@ def _scale_store(run: "Run", source: Path, output: Path | None, cluster: Cluster
     from thera.imaging.filters import filter_of
 
     if not os.path.isdir(source):
-        told = "is no folder, as Zarr stores are" if os.path.exists(source) else "does not exist"
-        raise ImageFileError(f"{source} {told}.")
+        message = "is no folder, as Zarr stores are" if os.path.exists(source) else "does not exist"
+        raise ImageFileError(f"{source} {message}.")
     for option, value in (
         ("format", run.form),
         ("quality", run.quality),
@@ -183,7 +183,7 @@ def _scale_store(run: "Run", source: Path, output: Path | None, cluster: Cluster
         if value is not None:
             raise InvalidInput(f"--{option} is for image files and {source} is a Zarr store: leave it out.")
     require("dask", "dask", "a Zarr store")
-    from thera.dask.arrays import TASK_MEMORY
+    from thera.dask.arrays import TASK_MEMORY, settings
     from thera.dask.stores import prepare_store
 
     info = run.loaded().info
@@ -191,12 +191,8 @@ def _scale_store(run: "Run", source: Path, output: Path | None, cluster: Cluster
     if cluster.scheduler is not None:  # workers elsewhere know of no current folder
         source, output = source.resolve(), output.resolve()
     with _compute_with(cluster) as tasks:
-        job = prepare_store(
-            source,
-            output,
-            TargetSize(run.scale, run.size, run.width, run.height, run.fit),
-            overwrite=run.overwrite,
-            model=run.model,
+        model, options = settings(
+            run.model,
             ensemble=run.ensemble,
             psf=filter_of(run.shape, run.sharpness),
             engine=run.engine,
@@ -204,6 +200,8 @@ def _scale_store(run: "Run", source: Path, output: Path | None, cluster: Cluster
             precision=run.precision,
             memory=cluster.memory(run.memory, tasks) or TASK_MEMORY,
         )
+        target = TargetSize(run.scale, run.size, run.width, run.height, run.fit)
+        job = prepare_store(source, output, target, model, options, overwrite=run.overwrite)
         run.feedback.say(
             f"{source} {job.source[1]}×{job.source[0]} → {job.output} {job.size[1]}×{job.size[0]}"
             f" | {info.name} ({info.engine} on {info.device}) | {job.chunks} chunks, {tasks} at a time"
@@ -229,7 +227,7 @@ def _scale_store(run: "Run", source: Path, output: Path | None, cluster: Cluster
 
 @contextmanager
 def _compute_with(cluster: Cluster) -> Iterator[int]:
-    """Dask's computations are done there, so many tasks at a time: in threads of this process unless told."""
+    """Dask computes there, or in threads of this process. Gives the number of tasks at a time."""
     from thera.dask.clusters import connected
 
     if cluster == Cluster():
