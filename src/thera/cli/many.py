@@ -174,16 +174,11 @@ def _scale_store(run: "Run", source: Path, output: Path | None, cluster: Cluster
     if not os.path.isdir(source):
         message = "is no folder, as Zarr stores are" if os.path.exists(source) else "does not exist"
         raise ImageFileError(f"{source} {message}.")
-    for option, value in (
-        ("format", run.form),
-        ("quality", run.quality),
-        ("range", run.stretch),
-        ("cog", run.cog or None),
-    ):
+    for option, value in (("format", run.form), ("quality", run.quality), ("cog", run.cog or None)):
         if value is not None:
             raise InvalidInput(f"--{option} is for image files and {source} is a Zarr store: leave it out.")
     require("dask", "dask", "a Zarr store")
-    from thera.dask.arrays import TASK_MEMORY, settings
+    from thera.dask.arrays import TASK_MEMORY, Settings
     from thera.dask.stores import prepare_store
 
     info = run.loaded().info
@@ -191,8 +186,10 @@ def _scale_store(run: "Run", source: Path, output: Path | None, cluster: Cluster
     if cluster.scheduler is not None:  # workers elsewhere know of no current folder
         source, output = source.resolve(), output.resolve()
     with _compute_with(cluster) as tasks:
-        model, options = settings(
+        settings = Settings.of(
             run.model,
+            value_range=run.stretch,
+            alpha="data" if run.alpha == "data" else None,
             ensemble=run.ensemble,
             psf=filter_of(run.shape, run.sharpness),
             engine=run.engine,
@@ -201,7 +198,7 @@ def _scale_store(run: "Run", source: Path, output: Path | None, cluster: Cluster
             memory=cluster.memory(run.memory, tasks) or TASK_MEMORY,
         )
         target = TargetSize(run.scale, run.size, run.width, run.height, run.fit)
-        job = prepare_store(source, output, target, model, options, overwrite=run.overwrite)
+        job = prepare_store(source, output, target, settings, overwrite=run.overwrite)
         run.feedback.say(
             f"{source} {job.source[1]}×{job.source[0]} → {job.output} {job.size[1]}×{job.size[0]}"
             f" | {info.name} ({info.engine} on {info.device}) | {job.chunks} chunks, {tasks} at a time"

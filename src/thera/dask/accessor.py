@@ -22,12 +22,10 @@ require("xarray", "dask", "thera.xarray")
 import dask.array as da  # noqa: E402
 import xarray as xr  # noqa: E402
 
-from thera.dask.arrays import scale_chunks, settings  # noqa: E402
+from thera.dask.arrays import Settings, scale_chunks  # noqa: E402
 from thera.dask.coordinates import georeferenced, placed, spatial_dims  # noqa: E402
-from thera.dask.tasks import ModelName  # noqa: E402
 from thera.imaging.sizing import TargetSize  # noqa: E402
-from thera.tiled import Options  # noqa: E402
-from thera.values.meaning import AlphaUse, Groups, Meaning, Nodata, ValueRange, flattened  # noqa: E402
+from thera.values.meaning import Groups, flattened  # noqa: E402
 from thera.values.ranges import Stretch, holds  # noqa: E402
 
 #: What the dimension of the bands is called, where there is more than one beside rows and columns.
@@ -49,10 +47,6 @@ class ArrayAccessor:
         *,
         size: Sequence[int] | None = None,
         dims: tuple[Hashable, Hashable] | None = None,
-        value_range: ValueRange | None = None,
-        groups: Groups | None = None,
-        nodata: Nodata | None = None,
-        alpha: AlphaUse | None = None,
         **options: Any,
     ) -> xr.DataArray:
         """The array at another scale, or of another `size` = (height, width), with its coordinates and CRS.
@@ -61,7 +55,8 @@ class ArrayAccessor:
         are those of the new pixels' centres; a GeoTransform, as rioxarray keeps one, is scaled with them;
         everything else is kept. An array of Dask chunks stays lazy, another is computed at once.
 
-        Values are understood as those of raster files are in the program:
+        The `options` are those of `thera.dask.upscale`. Values are understood as those of raster files are in
+        the program:
 
         - Along every other dimension, arrays are seen one by one: bands, dates, depths. Three bands are seen
           together as a colour if their coordinate (or `long_name`) calls them red, green and blue, or if
@@ -71,12 +66,9 @@ class ArrayAccessor:
           as in `thera.upscale`.
         - `nodata`: what the attributes or the encoding declare (_FillValue, missing_value, nodata), and in
           floats NaN, unless given.
-        - `alpha`: the last band covers if it is called alpha, or with "cover"; "data" if it does not.
-
-        The other `options` are those of `thera.dask.upscale`.
+        - `alpha`: the last band covers if it is called alpha, or with "cover"; with "data" it does not.
         """
-        meaning = Meaning(value_range, groups, nodata, alpha)
-        return scale_data_array(self._array, TargetSize(scale, size), *settings(**options), meaning, dims)
+        return scale_data_array(self._array, TargetSize(scale, size), Settings.of(**options), dims)
 
 
 @xr.register_dataset_accessor("thera")
@@ -92,26 +84,20 @@ class DatasetAccessor:
         *,
         size: Sequence[int] | None = None,
         dims: tuple[Hashable, Hashable] | None = None,
-        value_range: ValueRange | None = None,
-        groups: Groups | None = None,
-        nodata: Nodata | None = None,
-        alpha: AlphaUse | None = None,
         **options: Any,
     ) -> xr.Dataset:
         """Every variable that has rows and columns at another scale, the others as they are."""
-        meaning = Meaning(value_range, groups, nodata, alpha)
-        return scale_dataset(self._dataset, TargetSize(scale, size), *settings(**options), meaning, dims)
+        return scale_dataset(self._dataset, TargetSize(scale, size), Settings.of(**options), dims)
 
 
 def scale_data_array(
     array: xr.DataArray,
     target: TargetSize,
-    model: ModelName,
-    options: Options,
-    meaning: Meaning,
+    settings: Settings,
     dims: tuple[Hashable, Hashable] | None = None,
 ) -> xr.DataArray:
-    """What `.thera.upscale` gives, from options that are put together already."""
+    """What `array.thera.upscale` gives."""
+    meaning = settings.meaning
     rows, cols = spatial_dims(array, dims)
     if rows not in array.dims or cols not in array.dims:
         raise InvalidInput(
@@ -133,11 +119,12 @@ def scale_data_array(
     samples, nodata = _samples(ordered)
     if meaning.nodata is None:
         meaning = replace(meaning, nodata=nodata)
+    settings = settings._replace(meaning=meaning)
 
     def scaled(part: da.Array) -> da.Array:
         if part.ndim > len(bands) + 2:
             return da.stack([scaled(each) for each in part])
-        return scale_chunks(part, target, model, options, meaning, "first" if bands else "last")
+        return scale_chunks(part, target, settings, "first" if bands else "last")
 
     lazy = scaled(samples)
     data = lazy if array.chunks is not None else lazy.compute()
@@ -148,15 +135,13 @@ def scale_data_array(
 def scale_dataset(
     dataset: xr.Dataset,
     target: TargetSize,
-    model: ModelName,
-    options: Options,
-    meaning: Meaning,
+    settings: Settings,
     dims: tuple[Hashable, Hashable] | None = None,
 ) -> xr.Dataset:
-    """Every variable that has rows and columns at another scale, the others as they are."""
+    """What `dataset.thera.upscale` gives."""
     rows, cols = spatial_dims(dataset, dims)
     images = {
-        name: scale_data_array(variable, target, model, options, meaning, (rows, cols))
+        name: scale_data_array(variable, target, settings, (rows, cols))
         for name, variable in dataset.data_vars.items()
         if rows in variable.dims and cols in variable.dims
     }

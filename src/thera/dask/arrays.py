@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import dask.array as da
 import numpy as np
@@ -80,8 +80,12 @@ def upscale(
     >>> upscale(image, 2.5, "edsr-air").chunks
     ((500, 500), (500,), (3,))
     """
-    name, options = settings(
+    settings = Settings.of(
         model,
+        value_range=value_range,
+        groups=groups,
+        nodata=nodata,
+        alpha=alpha,
         ensemble=ensemble,
         psf=psf,
         engine=engine,
@@ -89,34 +93,38 @@ def upscale(
         precision=precision,
         memory=memory,
     )
-    meaning = Meaning(value_range, groups, nodata, alpha)
-    return scale_chunks(array, TargetSize(scale, size), name, options, meaning, channels)
+    return scale_chunks(array, TargetSize(scale, size), settings, channels)
 
 
-def settings(
-    model: str | Path = DEFAULT_MODEL,
-    *,
-    ensemble: bool = False,
-    psf: object = None,
-    engine: str = "auto",
-    device: str = "auto",
-    precision: str = "f32",
-    memory: int = TASK_MEMORY,
-) -> tuple[ModelName, Options]:
-    """The model and the options that tasks are given."""
-    name = ModelName.of(model, engine, device, precision)
-    return name, Options(None if psf is None else as_filter(psf), bool(ensemble), int(memory))
+class Settings(NamedTuple):
+    """How arrays are scaled: by which model, with which options, and what their samples mean."""
+
+    model: ModelName
+    options: Options
+    meaning: Meaning
+
+    @classmethod
+    def of(
+        cls,
+        model: str | Path = DEFAULT_MODEL,
+        *,
+        ensemble: bool = False,
+        psf: object = None,
+        engine: str = "auto",
+        device: str = "auto",
+        precision: str = "f32",
+        memory: int = TASK_MEMORY,
+        **meaning: Any,
+    ) -> "Settings":
+        """From the options of `upscale`."""
+        name = ModelName.of(model, engine, device, precision)
+        options = Options(None if psf is None else as_filter(psf), bool(ensemble), int(memory))
+        return cls(name, options, Meaning(**meaning))
 
 
-def scale_chunks(
-    array: da.Array,
-    target: TargetSize,
-    model: ModelName,
-    options: Options,
-    meaning: Meaning,
-    channels: str = "last",
-) -> da.Array:
-    """What `upscale` gives, from options that are put together already."""
+def scale_chunks(array: da.Array, target: TargetSize, settings: Settings, channels: str = "last") -> da.Array:
+    """What `upscale` gives."""
+    model, options, meaning = settings
     image = _channels_last(array, channels)
     count = image.shape[2]
     bands = meaning.bands(count, image.dtype)

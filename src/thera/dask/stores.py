@@ -13,14 +13,11 @@ import zarr
 from dask.callbacks import Callback
 
 from thera.dask.accessor import scale_dataset
-from thera.dask.arrays import scale_chunks
+from thera.dask.arrays import Settings, scale_chunks
 from thera.dask.coordinates import spatial_dims
-from thera.dask.tasks import ModelName
 from thera.errors import ImageFileError, InvalidInput, TheraError
 from thera.files import replacing_path
 from thera.imaging.sizing import TargetSize
-from thera.tiled import Options
-from thera.values.meaning import Meaning
 
 
 @dataclass(frozen=True)
@@ -50,13 +47,7 @@ class StoreScaling:
 
 
 def prepare_store(
-    source: Path,
-    output: Path,
-    target: TargetSize,
-    model: ModelName,
-    options: Options,
-    *,
-    overwrite: bool = False,
+    source: Path, output: Path, target: TargetSize, settings: Settings, *, overwrite: bool = False
 ) -> StoreScaling:
     """Opens the Zarr store `source` and checks all that scaling it to `output` needs.
 
@@ -69,20 +60,18 @@ def prepare_store(
     except Exception as error:  # damaged metadata can lead to any
         raise ImageFileError(f"{source} cannot be read as a Zarr store: {error}.") from error
     if isinstance(node, zarr.Array):
-        return _array(source, output, node, target, model, options)
-    return _dataset(source, output, node, target, model, options)
+        return _array(source, output, node, target, settings)
+    return _dataset(source, output, node, target, settings)
 
 
-def _array(
-    source: Path, output: Path, node: Any, target: TargetSize, model: ModelName, options: Options
-) -> StoreScaling:
+def _array(source: Path, output: Path, node: Any, target: TargetSize, settings: Settings) -> StoreScaling:
     if node.ndim not in (2, 3):
         raise InvalidInput(f"The array in {source} is of shape {node.shape}: expected H×W, H×W×C or C×H×W.")
     first = node.ndim == 3 and node.shape[0] < node.shape[2]
     shape = node.shape[1:] if first else node.shape[:2]
     size = target.for_image(shape)
     channels = "first" if first else "last"
-    lazy = scale_chunks(da.from_zarr(source), target, model, options, Meaning(), channels)
+    lazy = scale_chunks(da.from_zarr(source), target, settings, channels)
     # Each file of the store is written at once.
     stored = lazy.rechunk(tuple(map(min, node.shards or node.chunks, lazy.shape)))
 
@@ -109,9 +98,7 @@ def _array(
     return StoreScaling(source, output, shape, size, str(node.dtype), lazy.npartitions, write)
 
 
-def _dataset(
-    source: Path, output: Path, node: Any, target: TargetSize, model: ModelName, options: Options
-) -> StoreScaling:
+def _dataset(source: Path, output: Path, node: Any, target: TargetSize, settings: Settings) -> StoreScaling:
     consolidated = node.metadata.consolidated_metadata is not None
     try:
         # Samples are scaled as they are stored. Factors and offsets stay in the attributes.
@@ -128,7 +115,7 @@ def _dataset(
     zero = [name for name, v in dataset.data_vars.items() if form == 2 and v.attrs.get("_FillValue") == 0]
     for name in zero:
         del dataset[name].attrs["_FillValue"]
-    scaled = scale_dataset(dataset, target, model, options, Meaning())
+    scaled = scale_dataset(dataset, target, settings)
     for name in zero:
         scaled[name].attrs["_FillValue"] = 0
     images = [name for name, variable in scaled.data_vars.items() if {rows, cols} <= set(variable.dims)]
