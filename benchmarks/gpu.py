@@ -1,14 +1,13 @@
-"""Time of one rotation on a GPU, encoding and rendering together, and the memory it takes.
+"""Times of encoding and rendering on a GPU, and the memory they take.
 
     python benchmarks/gpu.py                     # every variant and precision, on CUDA
     python benchmarks/gpu.py --variants pro --precisions bf16
     python benchmarks/gpu.py --device cpu --sizes 24x24 --repeats 3
 
-Weights are random: they do not change the time. Medians over --repeats, each between two CUDA events around
-`model.encode(x)`, `field.render(scale=4)` and `model.upscale(x, scale=4)`, which is both in one graph where
-the image is small, with tensors on the device in and out, after a warm-up that captures graphs and lets
-libraries choose their kernels. Memory is the peak that PyTorch took for `upscale`, weights and graphs
-included.
+The weights are random, which does not change the time. The times are medians over --repeats of
+`model.encode(x)`, `field.render(scale=4)` and `model.upscale(x, scale=4)` (both in one graph for a small
+image), measured by CUDA events, with tensors on the device, after a warm-up. Memory is the peak that PyTorch
+reserved for `upscale`, weights and graphs included.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ SCALE = 4
 WARM_UP = 5
 MIB = 1 << 20
 
-# On an H200, with EDSR: ms of the published JAX code, and what we aim at.
+# On an H200, with EDSR: ms of the published JAX code, and our goal.
 PUBLISHED_AND_GOAL = {
     ((48, 48), "air"): (1.72, 0.4),
     ((48, 48), "plus"): (2.47, 0.8),
@@ -45,7 +44,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--backbone", default="edsr")
     parser.add_argument("--variants", nargs="+", default=["air", "plus", "pro"])
-    parser.add_argument("--precisions", nargs="+", default=None, help="default: all that the device has")
+    parser.add_argument("--precisions", nargs="+", default=None, help="default: all of the device")
     parser.add_argument(
         "--sizes", nargs="+", default=["48x48", "340x510"], help="height x width of the input"
     )
@@ -91,7 +90,7 @@ def times(model: Model, size: tuple[int, int], repeats: int, on_gpu: bool) -> li
 
 
 def peak_mib(model: Model, size: tuple[int, int]) -> float:
-    """The most memory that PyTorch held at once, weights and graphs included."""
+    """The peak of the memory that PyTorch reserved, weights and graphs included."""
     image = picture(model, size)
     torch.cuda.synchronize()
     torch.cuda.empty_cache()

@@ -1,5 +1,4 @@
-"""What the benchmarks of kernels share: times of captured graphs, tables printed as they are measured, and
-the search for the fastest of several ways to cut a kernel."""
+"""What the benchmarks of kernels share: times of CUDA graphs, tables, and the search for the fastest tile."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ Part = tuple[Callable[[], None], str]  # prints its rows; the header above them
 
 
 class Setting(NamedTuple):
-    """A constant of a module, or one entry of a table, and its value."""
+    """A value for a constant of a module, or for one entry of a table."""
 
     module: ModuleType
     name: str
@@ -24,27 +23,26 @@ class Setting(NamedTuple):
     key: str | int | None = None
 
     def exchange(self) -> Setting:
-        """Set it; returns what it was."""
+        """Sets it, and returns the setting that undoes this."""
         holder: Any = vars(self.module) if self.key is None else getattr(self.module, self.name)
         at = self.name if self.key is None else self.key
         before, holder[at] = holder[at], self.value
         return self._replace(value=before)
 
     def __str__(self) -> str:
-        """As it is written in its file."""
-        value, key = self.value, "" if self.key is None else f"[{self.key!r}]"
-        shown = f"{type(value).__name__}{tuple(value)}" if isinstance(value, tuple) else repr(value)
-        return f"{self.name}{key} = {shown}"
+        """As in the file."""
+        key = "" if self.key is None else f"[{self.key!r}]"
+        return f"{self.name}{key} = {self.value!r}"
 
 
 def microseconds(call: Callable[[], object]) -> float:
-    """Captured as a graph: as training runs it, and without the time of the launches."""
+    """The time of a call in a CUDA graph, as in training: without its launches."""
     with torch.cuda.stream(torch.cuda.Stream()):
         return 1000 * triton.testing.do_bench_cudagraph(call, rep=10)
 
 
 def fastest(name: str, call: Callable[[], object], choices: Sequence[Sequence[Setting]]) -> None:
-    """A row for each choice, the first of which is the present one; then the fastest, to be copied."""
+    """Prints a row for each choice (the first is the present one), then the fastest."""
     times: dict[str, float] = {}
     for choice in choices:
         before = [setting.exchange() for setting in choice]
@@ -63,7 +61,7 @@ def fastest(name: str, call: Callable[[], object], choices: Sequence[Sequence[Se
 def run(
     about: str | None, pixels: tuple[int, int, int], parts: Mapping[str, Part], default: Sequence[str]
 ) -> None:
-    """The parts named on the command line, each under its header."""
+    """Prints the parts that are named on the command line, each under its header."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=parts, default=default)
     chosen = parser.parse_args().only

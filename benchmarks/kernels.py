@@ -1,11 +1,11 @@
-"""How fast the fused ConvNeXt block and the heat field are on this GPU, cut how; and the block compiled.
+"""Times of the ConvNeXt block's and the heat field's kernels on this GPU.
 
     python benchmarks/kernels.py [--only tiles kernels blocks]
 
-tiles: µs of each kernel for several ways to cut it; the fastest, printed below each, belong in the files
-that hold them. kernels: µs of each kernel as cut there, and of all blocks of a training step together.
-blocks: µs of one training step of a whole block, fused and compiled from the plain form. A minute in all,
-most of it compilation.
+tiles: µs of each kernel with several tiles. The fastest is printed below each: write it into the kernel's
+file. kernels: µs of each kernel with its present tile, and of all blocks of a training step together. blocks:
+µs of one training step of a block, with the kernels and compiled from the plain form. All of it takes a
+minute, mostly for compilation.
 """
 
 from __future__ import annotations
@@ -15,37 +15,59 @@ from collections.abc import Callable
 import torch
 from harness import Setting, fastest, microseconds, run
 
+from thera.kernels import field
+from thera.kernels.common import Tile
+from thera.kernels.convnext import block as kernels
+from thera.kernels.convnext import depthwise, norm
+from thera.kernels.convnext.block import fused_block, fused_block_backward
 from thera.networks import convnext
-from thera.networks import kernels as heat
-from thera.networks import kernels_convnext as kernels
-from thera.networks import kernels_convnext_depthwise as depthwise
-from thera.networks.kernels import Cut
-from thera.networks.kernels_convnext import Rows, Tile, fused_block, fused_block_backward
-from thera.networks.kernels_convnext_depthwise import Strip
 
 N, H, W = PIXELS = (64, 48, 48)  # one batch of training
 COMPONENTS = 512
 FORWARDS = {
-    64: [Tile(128, 64, 8, 2, 128), Tile(64, 64, 4, 3, 128)],
-    96: [Tile(64, 64, 4, 3, 168), Tile(128, 64, 8, 2), Tile(128, 128, 8, 2)],
-    128: [Tile(128, 64, 8, 3), Tile(128, 128, 8, 2), Tile(64, 64, 8, 2, 128)],
+    64: [
+        Tile(pixels=128, channels=64, warps=8, stages=2, registers=128),
+        Tile(pixels=64, channels=64, warps=4, stages=3, registers=128),
+    ],
+    96: [
+        Tile(pixels=64, channels=64, warps=4, stages=3, registers=168),
+        Tile(pixels=128, channels=64, warps=8, stages=2, registers=255),
+        Tile(pixels=128, channels=128, warps=8, stages=2, registers=255),
+    ],
+    128: [
+        Tile(pixels=128, channels=64, warps=8, stages=3, registers=255),
+        Tile(pixels=128, channels=128, warps=8, stages=2, registers=255),
+        Tile(pixels=64, channels=64, warps=8, stages=2, registers=128),
+    ],
 }
 BACKWARDS = {
-    64: [Tile(64, 128, 8, 2), Tile(64, 64, 4, 2, 255, 2)],
-    96: [Tile(64, 128, 8, 2)],
-    128: [Tile(32, 128, 8, 2), Tile(32, 64, 4, 3, 255, 2)],
+    64: [
+        Tile(pixels=64, channels=128, warps=8, stages=2, registers=255),
+        Tile(pixels=64, channels=64, warps=4, stages=2, registers=255, programs=2),
+    ],
+    96: [Tile(pixels=64, channels=128, warps=8, stages=2, registers=255)],
+    128: [
+        Tile(pixels=32, channels=128, warps=8, stages=2, registers=255),
+        Tile(pixels=32, channels=64, warps=4, stages=3, registers=255, programs=2),
+    ],
 }
-NORM_BACKWARDS = [Rows(8, 2), Rows(8, 4), Rows(16, 8), Rows(32, 4), Rows(4, 1)]
+NORM_BACKWARDS = [Tile(pixels=p, warps=w) for p, w in ((8, 2), (8, 4), (16, 8), (32, 4), (4, 1))]
 STRIPS = [
-    *(Strip(8, 32, 1, 4, programs) for programs in (12, 16, 24)),
-    Strip(8, 32, 1, 6, 8),
-    Strip(8, 32, 2, 4, 16),
-    Strip(4, 32, 1, 4, 16),
-    Strip(4, 32, 1, 4, 32),
-    Strip(8, 64, 2, 4, 8),
+    *(Tile(pixels=8, channels=32, warps=1, stages=4, programs=programs) for programs in (12, 16, 24)),
+    Tile(pixels=8, channels=32, warps=1, stages=6, programs=8),
+    Tile(pixels=8, channels=32, warps=2, stages=4, programs=16),
+    Tile(pixels=4, channels=32, warps=1, stages=4, programs=16),
+    Tile(pixels=4, channels=32, warps=1, stages=4, programs=32),
+    Tile(pixels=8, channels=64, warps=2, stages=4, programs=8),
 ]
-HEAT_FORWARDS = [Cut(16, 32, 4, 1), Cut(16, 32, 4, 2), Cut(32, 32, 4, 2)]
-HEAT_BACKWARDS = [Cut(16, 32, 4, 2), Cut(16, 32, 4, 3), Cut(32, 32, 8, 2)]
+FIELD_FORWARDS = [
+    *(field.FORWARD._replace(stages=stages) for stages in (1, 2)),
+    Tile(pixels=32, channels=32, warps=4, stages=2),
+]
+FIELD_BACKWARDS = [
+    *(field.BACKWARD._replace(stages=stages) for stages in (2, 3)),
+    field.BACKWARD._replace(pixels=32, warps=8, stages=2),
+]
 
 
 def tensors(width: int) -> tuple[tuple, tuple]:
@@ -65,7 +87,7 @@ def heat_calls() -> tuple[Callable[[], object], Callable[[], object]]:
     bank, kappa = 8 * make(2, COMPONENTS), torch.tensor(0.03, device="cuda")
     x, t = make(*PIXELS, 1, 2).clamp(-0.5, 0.5), torch.rand(N, device="cuda")
     inputs, gv, gs = (amplitude, phase, bank, kappa, x, t), make(*PIXELS, 1, 3), make(*PIXELS, 1, 3, 2)
-    return lambda: heat.heat_forward(*inputs), lambda: heat.heat_backward(*inputs, gv, gs)
+    return lambda: field.heat_forward(*inputs), lambda: field.heat_backward(*inputs, gv, gs)
 
 
 def gradient_calls() -> tuple[Callable[[], object], Callable[[], object]]:
@@ -73,17 +95,17 @@ def gradient_calls() -> tuple[Callable[[], object], Callable[[], object]]:
     norms, convolutions = [], []
     for width, count in convnext.STAGES:
         gout, x, unit, rstd, taps, *_ = tensors(width)[1]
-        parts = 4 * width // kernels.BACKWARD[width].hidden
+        parts = 4 * width // kernels.BACKWARD[width].channels
         norms += [(unit.new_zeros(parts, N * H * W, width), unit, rstd)] * count
-        convolutions += [(gout, x, unit, taps, kernels.MULTIPROCESSORS)] * count
+        convolutions += [(gout, x, unit, taps)] * count
     return (
-        lambda: [kernels.norm_backward(*arguments) for arguments in norms],
+        lambda: [norm.norm_backward(*arguments) for arguments in norms],
         lambda: [depthwise.depthwise_backward(*arguments) for arguments in convolutions],
     )
 
 
 def show_tiles() -> None:
-    for width in convnext.FUSED_WIDTHS:
+    for width in convnext.KERNEL_WIDTHS:
         forward, backward = tensors(width)
         for name, call, tiles in (
             ("FORWARD", lambda: fused_block(*forward), FORWARDS),  # noqa: B023 - called at once
@@ -93,14 +115,14 @@ def show_tiles() -> None:
             choices = [[Setting(kernels, name, tile, width)] for tile in [table[width], *tiles[width]]]
             fastest(f"{name.lower()} of {width}", call, choices)
     norms, convolutions = gradient_calls()
-    rows = [[Setting(kernels, "NORM_BACKWARD", rows)] for rows in [kernels.NORM_BACKWARD, *NORM_BACKWARDS]]
-    fastest("norm backward of all", norms, rows)
+    tiles = [[Setting(norm, "NORM_BACKWARD", tile)] for tile in [norm.NORM_BACKWARD, *NORM_BACKWARDS]]
+    fastest("norm backward of all", norms, tiles)
     strips = [[Setting(depthwise, "STRIP", strip)] for strip in [depthwise.STRIP, *STRIPS]]
     fastest("depthwise backward of all", convolutions, strips)
-    for name, call, cuts in zip(
-        ("FORWARD", "BACKWARD"), heat_calls(), (HEAT_FORWARDS, HEAT_BACKWARDS), strict=True
+    for name, call, tiles in zip(
+        ("FORWARD", "BACKWARD"), heat_calls(), (FIELD_FORWARDS, FIELD_BACKWARDS), strict=True
     ):
-        choices = [[Setting(heat, name, cut)] for cut in [getattr(heat, name), *cuts]]
+        choices = [[Setting(field, name, tile)] for tile in [getattr(field, name), *tiles]]
         fastest(f"heat field, {name.lower()}", call, choices)
 
 
@@ -122,12 +144,12 @@ def show_kernels() -> None:
 
 
 def show_blocks() -> None:
-    for width in convnext.FUSED_WIDTHS:
+    for width in convnext.KERNEL_WIDTHS:
         x = torch.randn(*PIXELS, width, device="cuda", dtype=torch.bfloat16, requires_grad=True)
         gout = torch.randn_like(x)
-        fused_widths = convnext.FUSED_WIDTHS
-        for name, widths in (("fused", fused_widths), ("compiled from the plain form", ())):
-            convnext.FUSED_WIDTHS = widths
+        kernel_widths = convnext.KERNEL_WIDTHS
+        for name, widths in (("fused", kernel_widths), ("compiled from the plain form", ())):
+            convnext.KERNEL_WIDTHS = widths
             block = convnext.Block(width).cuda()
             block.compile(dynamic=False)
 
@@ -142,11 +164,11 @@ def show_blocks() -> None:
                 f"| {width} | {name} | {microseconds(forward):.0f} | {microseconds(step):.0f} |", flush=True
             )
             torch._dynamo.reset()
-        convnext.FUSED_WIDTHS = fused_widths
+        convnext.KERNEL_WIDTHS = kernel_widths
 
 
 PARTS = {
-    "tiles": (show_tiles, "| kernel | cut | µs |"),
+    "tiles": (show_tiles, "| kernel | tile | µs |"),
     "kernels": (show_kernels, "| width | kernel | µs |"),
     "blocks": (show_blocks, "| width | block | forward, µs | forward and backward, µs |"),
 }

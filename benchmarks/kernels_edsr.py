@@ -1,11 +1,10 @@
-"""How fast EDSR trains on this GPU: each pass with Triton and with cuDNN, and the whole network.
+"""Times of EDSR's training kernels on this GPU, and of the whole network.
 
-    python benchmarks/kernels_edsr.py [--only passes cuts networks]
+    python benchmarks/kernels_edsr.py [--only passes tiles networks]
 
-passes: µs of each kind of convolution with all that follows it, and of the weights' gradients; the faster
-belongs in PASSES of thera/networks/kernels_edsr.py. cuts: µs for several ways to cut the kernels. networks:
-µs of a training step of the whole backbone, with the kernels and with compiled blocks. Half a minute in all,
-most of it compilation.
+passes: µs of each kind of convolution with what follows it, and of the weights' gradients. tiles: the same
+with several tiles. networks: µs of a training step of the whole backbone, with the kernels and with compiled
+blocks. All of it takes half a minute, mostly for compilation.
 """
 
 from __future__ import annotations
@@ -17,21 +16,19 @@ import torch
 from harness import microseconds, run
 from triton.runtime.errors import OutOfResources
 
-from thera.networks import backbones
-from thera.networks import kernels_edsr as kernels
-from thera.networks.kernels_edsr import Cut
+from thera.kernels import edsr as kernels
+from thera.networks import edsr
 
-N, H, W, D, L = 64, 48, 48, backbones.WIDTH, 33  # one batch of training; the convolutions of one width
+N, H, W, D, L = 64, 48, 48, edsr.WIDTH, 33  # one batch of training; the number of equal convolutions
 WORK = 18e-6 * N * H * W * D**2  # operations of one convolution, in millions
-CUTS = {
-    "FIRST": [Cut(64, 4, 2), Cut(128, 4, 3), Cut(128, 8, 2), Cut(256, 8, 2)],
-    "CONVOLUTION": [Cut(128, 8, 2), Cut(128, 8, 4), Cut(128, 4, 3), Cut(64, 4, 4)],
-    "WEIGHTS": [Cut(64, 8, 2), Cut(64, 8, 3), Cut(64, 8, 4), Cut(32, 8, 4)],
+TILES = {  # pixels, warps, stages
+    "FIRST": [(64, 4, 2), (128, 4, 3), (128, 8, 2), (256, 8, 2)],
+    "CONVOLUTION": [(128, 8, 2), (128, 8, 4), (128, 4, 3), (64, 4, 4)],
+    "WEIGHTS": [(64, 8, 2), (64, 8, 3), (32, 8, 4)],
 }
 
 
 class Call(NamedTuple):
-    part: str  # the pass that it belongs to
     run: Callable[[], object]
     count: int = 1  # of the convolutions that it computes
     channels: int = D  # that they read
@@ -41,16 +38,16 @@ def calls() -> dict[str, Call]:
     image, head = torch.rand(N, 3, H, W, device="cuda"), torch.randn(D, 3, 3, 3, device="cuda")
     x = torch.randn(L, N, H, W, D, device="cuda", dtype=torch.bfloat16)
     gout, out = torch.randn_like(x), torch.empty_like(x[0])
-    weight = torch.randn(L, D, 9, D, device="cuda").mul(0.05).bfloat16()
+    weight = torch.randn(D, 9, D, device="cuda").mul(0.05).bfloat16()
     bias, k = torch.randn(D, device="cuda"), kernels
     return {
-        "the first": Call("first", lambda: k.first(image, head, bias, out), channels=3),
-        "the first's ∂weights": Call("first", lambda: k.first_gradients(image, head, x[0], x[1]), channels=3),
-        "conv₁ and relu": Call("forward", lambda: k.convolve(x[0], weight[0], bias, "relu", out=out)),
-        "conv₂ and sum": Call("forward", lambda: k.convolve(x[0], weight[0], bias, "add", x[1], out=out)),
-        "∂conv₂ and mask": Call("backward", lambda: k.convolve(x[0], weight[0], None, "mask", x[1], out=out)),
-        "∂conv₁ and sum": Call("backward", lambda: k.convolve(x[0], weight[0], None, "add", x[1], out=out)),
-        "∂weights": Call("weights", lambda: k.weights_gradients(x, gout, weight), L),
+        "first": Call(lambda: k.first(image, head, bias, out), channels=3),
+        "first, ∂weights": Call(lambda: k.first_gradients(image, x[0], x[1]), channels=3),
+        "conv₁ and relu": Call(lambda: k.convolve(x[0], weight, bias, "relu", out=out)),
+        "conv₂ and sum": Call(lambda: k.convolve(x[0], weight, bias, "add", x[1], out=out)),
+        "∂conv₂ and mask": Call(lambda: k.convolve(x[0], weight, None, "mask", x[1], out=out)),
+        "∂conv₁ and sum": Call(lambda: k.convolve(x[0], weight, None, "add", x[1], out=out)),
+        "∂weights": Call(lambda: k.weights_gradients(x, gout), L),
     }
 
 
@@ -62,55 +59,40 @@ def timed(call: Callable[[], object]) -> float | str:
 
 
 def show_passes() -> None:
-    totals = {name: dict.fromkeys(("triton", "cudnn"), 0.0) for name in kernels.PASSES}
-    for name, (part, call, count, channels) in calls().items():
-        for choice in ("triton", "cudnn"):
-            chosen, kernels.PASSES[part] = kernels.PASSES[part], choice
-            time = microseconds(call) / count
-            kernels.PASSES[part] = chosen
-            totals[part][choice] += time
-            print(f"| {name} | {choice} | {time:.1f} | {WORK * channels / D / time:.0f} |", flush=True)
-    fastest = {part: min(times, key=times.__getitem__) for part, times in totals.items()}
-    print(f"\nPASSES = {fastest}")
+    for name, (call, count, channels) in calls().items():
+        time = microseconds(call) / count
+        print(f"| {name} | {time:.1f} | {WORK * channels / D / time:.0f} |", flush=True)
 
 
-def show_cuts() -> None:
+def show_tiles() -> None:
     names = {
-        "FIRST": ("the first", "the first's ∂weights"),
+        "FIRST": ("first", "first, ∂weights"),
         "CONVOLUTION": ("conv₁ and relu", "conv₂ and sum", "∂conv₂ and mask"),
         "WEIGHTS": ("∂weights",),
     }
-    every, passes = calls(), kernels.PASSES
-    kernels.PASSES = dict.fromkeys(passes, "triton")
-    for constant, candidates in CUTS.items():
+    every = calls()
+    for constant, candidates in TILES.items():
         chosen = getattr(kernels, constant)
-        for cut in dict.fromkeys([chosen, *candidates]):
-            setattr(kernels, constant, cut)
+        others = [chosen._replace(pixels=p, warps=w, stages=s) for p, w, s in candidates]
+        for tile in [chosen, *others]:
+            setattr(kernels, constant, tile)
             times = [timed(every[name].run) for name in names[constant]]
             count = every[names[constant][0]].count
             shown = ", ".join(t if isinstance(t, str) else f"{t / count:.1f}" for t in times)
-            print(f"| {constant} | {tuple(cut)}{' (chosen)' * (cut == chosen)} | {shown} |", flush=True)
+            sizes = tile.pixels, tile.warps, tile.stages
+            print(f"| {constant} | {sizes}{' (chosen)' * (tile == chosen)} | {shown} |", flush=True)
         setattr(kernels, constant, chosen)
-    kernels.PASSES = passes
 
 
 def show_networks() -> None:
-    image, passes, fused = torch.rand(N, 3, H, W, device="cuda"), kernels.PASSES, backbones.fused_operand
+    image, kernel_dtype = torch.rand(N, 3, H, W, device="cuda"), edsr.kernel_dtype
     image = image.contiguous(memory_format=torch.channels_last)
-    forms = {
-        "as chosen": passes,
-        "all Triton": dict.fromkeys(passes, "triton"),
-        "all cuDNN": dict.fromkeys(passes, "cudnn"),
-        "compiled blocks": None,
-    }
-    for name, choice in forms.items():
-        network = backbones.EDSR().cuda().to(memory_format=torch.channels_last)
-        if choice is None:
-            backbones.fused_operand = lambda _: None
+    for name in ("kernels", "compiled blocks"):
+        network = edsr.EDSR().cuda().to(memory_format=torch.channels_last)
+        if name == "compiled blocks":
+            edsr.kernel_dtype = lambda _: None
             for module in (network.head, *network.body, network.tail):
                 module.compile(dynamic=False)
-        else:
-            kernels.PASSES = choice
 
         def forward() -> torch.Tensor:
             with torch.autocast("cuda", torch.bfloat16):
@@ -122,12 +104,12 @@ def show_networks() -> None:
             return torch.autograd.grad(forward(), list(network.parameters()), gout)  # noqa: B023
 
         print(f"| {name} | {microseconds(forward):.0f} | {microseconds(step):.0f} |", flush=True)
-    kernels.PASSES, backbones.fused_operand = passes, fused
+    edsr.kernel_dtype = kernel_dtype
 
 
 PARTS = {
-    "passes": (show_passes, "| pass | with | µs a convolution | TFLOP/s |"),
-    "cuts": (show_cuts, "| constant | pixels, warps, stages | µs a convolution |"),
+    "passes": (show_passes, "| pass | µs per convolution | TFLOP/s |"),
+    "tiles": (show_tiles, "| constant | pixels, warps, stages | µs per convolution |"),
     "networks": (show_networks, "| network | forward, µs | forward and backward, µs |"),
 }
 

@@ -1,11 +1,11 @@
-"""How fast the fused Swin layer is on this GPU, pass by pass and cut how; and next to PyTorch's compiler.
+"""Times of the Swin layer's kernels on this GPU, and of the whole layer.
 
-    python benchmarks/kernels_swin.py [--only passes cuts layers]
+    python benchmarks/kernels_swin.py [--only passes tiles layers]
 
-passes: µs of each kernel and each matrix product of one layer, beside the time that its bytes alone take at
-BANDWIDTH. cuts: µs of each kernel for several ways to cut it; the fastest, printed below each, belong in
-thera/networks/kernels_swin*.py. layers: µs of one training step of a whole layer, fused and compiled from the
-plain form. A minute and a half in all, most of it compilation.
+passes: µs of each kernel and each matrix product of one layer, beside the time that moving its bytes takes at
+BANDWIDTH. tiles: µs of each kernel with several tiles. The fastest is printed below each: write it into the
+kernel's file. layers: µs of one training step of a layer, with the kernels and compiled from the plain form.
+All of it takes a minute and a half, mostly for compilation.
 """
 
 from __future__ import annotations
@@ -15,33 +15,52 @@ from collections.abc import Callable
 import torch
 from harness import Setting, fastest, microseconds, run
 
-from thera.networks import kernels_swin as kernels
-from thera.networks import kernels_swin_attention as attention
-from thera.networks import kernels_swin_products as products
+from thera.kernels.swin import attention, mlp, norm
+from thera.kernels.swin import layer as kernels
 from thera.networks import swinir
-from thera.networks.kernels_swin_attention import Share
-from thera.networks.kernels_swin_products import Tile
 from thera.networks.swinir import ALIGNED_WIDTH as D
 
 N, H, W = 64, 48, 48  # one batch of training
 M = N * H * W
-BANDWIDTH = 4.3e6  # bytes a µs: what a large copy reaches on an H200
-TILES = {
-    "EXPAND": [Tile(128, 128, 64, 8, 3, 128), Tile(64, 128, 64, 4, 2), Tile(128, 64, 64, 4, 3)],
-    "EXPAND_BACKWARD": [Tile(128, 128, 64, 8, 3), Tile(64, 128, 64, 4, 2), Tile(64, 128, 64, 4, 3)],
-    "SUM_NORM": [Tile(64, D, 64, 4, 2), Tile(64, D, 32, 4, 3), Tile(64, D, 32, 4, 4)],
+BANDWIDTH = 4.3e6  # bytes per µs: what a large copy reaches on an H200
+TILES = {  # what differs from the present tile
+    "expand": (
+        mlp,
+        "EXPAND",
+        [
+            {"stages": 3},
+            {"pixels": 64, "warps": 4, "registers": None},
+            {"channels": 64, "warps": 4, "stages": 3, "registers": None},
+        ],
+    ),
+    "expand backward": (
+        mlp,
+        "EXPAND_BACKWARD",
+        [{"stages": 3}, {"pixels": 64, "warps": 4}, {"pixels": 64, "warps": 4, "stages": 3}],
+    ),
+    "proj product, sum and norm": (
+        norm,
+        "SUM_NORM",
+        [{"stages": 2}, {"depth": 32}, {"depth": 32, "stages": 4}],
+    ),
+    "attention": (
+        attention,
+        "ATTENTION",
+        [{"stages": 2}, {"stages": 4, "registers": 128}, {"programs": 5, "registers": 96}],
+    ),
+    "attention backward": (
+        attention,
+        "ATTENTION_BACKWARD",
+        [{"stages": 2}, {"programs": 2, "registers": None}, {"stages": 4}],
+    ),
+    "norm1 backward": (norm, "NORM", [{"pixels": pixels} for pixels in (4, 8, 32)]),
 }
-SHARES = {
-    "ATTENTION": [Share(4, 2), Share(4, 4, 128), Share(5, 3, 96)],
-    "ATTENTION_BACKWARD": [Share(3, 2, 168), Share(2, 3), Share(3, 4, 168)],
-}
-ROWS = [4, 8, 32]
 
 
 def passes(shift: int = swinir.SHIFT) -> dict[str, tuple[Callable[[], object], float]]:
-    """Each pass of a layer's training step, forward and backward, and the bytes it cannot do without."""
+    """Each pass of a layer's training step, forward and backward, and the bytes that it must move."""
     layer = swinir.SwinLayer(shift).cuda()
-    p = kernels.Parameters.of(layer)
+    p = layer.kernel_parameters()
     x = torch.randn(N, H, W, swinir.WIDTH, device="cuda", dtype=torch.bfloat16)
     x = swinir.fit(x, N, H, W, D)
     keep = torch.ones(2, N, device="cuda")
@@ -85,22 +104,12 @@ def show_passes() -> None:
     print(f"| all | {total:.0f} | |")
 
 
-def show_cuts() -> None:
+def show_tiles() -> None:
     every = {name: call for name, (call, _) in passes().items()}
-
-    def norms() -> None:
-        every["norm"]()
-        every["norm1 backward"]()
-
-    for module, calls, cuts in (
-        (products, ("expand", "expand backward", "proj product, sum and norm"), TILES),
-        (attention, ("attention", "attention backward"), SHARES),
-    ):
-        for name, (constant, others) in zip(calls, cuts.items(), strict=True):
-            present = getattr(module, constant)
-            fastest(name, every[name], [[Setting(module, constant, cut)] for cut in [present, *others]])
-    rows = [kernels.ROW_SIZES["BM"], *ROWS]
-    fastest("norms", norms, [[Setting(kernels, "ROW_SIZES", n, "BM")] for n in rows])
+    for name, (module, constant, changes) in TILES.items():
+        present = getattr(module, constant)
+        tiles = [present, *(present._replace(**change) for change in changes)]
+        fastest(name, every[name], [[Setting(module, constant, tile)] for tile in tiles])
 
 
 def show_layers() -> None:
@@ -129,7 +138,7 @@ def show_layers() -> None:
 
 PARTS = {
     "passes": (show_passes, "| pass | µs | its bytes, µs |"),
-    "cuts": (show_cuts, "| kernel | cut | µs |"),
+    "tiles": (show_tiles, "| kernel | tile | µs |"),
     "layers": (show_layers, "| layer | forward, µs | forward and backward, µs |"),
 }
 

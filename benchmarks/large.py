@@ -34,6 +34,7 @@ from cli import peak_memory, photograph
 from thera.dask import tasks, upscale
 from thera.field.threads import one_core
 from thera.memory import human_bytes
+from thera.models.choice import ModelChoice
 from thera.values.ranges import Range
 
 SCALE = 2.0
@@ -106,7 +107,7 @@ class Workers:
         self.client = Client(self.cluster)
         images = [raster(side, side), raster(side, side)[::-1]][:count]
         self.lazy = [scaled(image, side // PARTS_OF_SIDE, model) for image in images]
-        name = tasks.ModelName.of(model, "auto", "auto", "f32")
+        name = tasks.ModelName.of(ModelChoice(model))
         self.client.run(lambda: tasks.loaded(name) and None)
 
     def compute(self) -> float:

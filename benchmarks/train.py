@@ -1,8 +1,8 @@
-"""Training throughput in patches a second, data included, and where the time goes.
+"""Training throughput in patches per second, batches included, and where the time goes.
 
     python benchmarks/train.py [--variants air plus pro] [--profile]
 
-On a GPU this is the table of docs/training.md; on a CPU it only shows that everything runs.
+On a GPU this prints the table of docs/training.md. On a CPU it only shows that everything runs.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ DOORS: dict[Callable[[Case, Model, Path], np.ndarray], tuple[str, ...]] = {
 def everywhere(far_sighted, monkeypatch) -> Model:
     """A model that sees as far as a network does, under every name."""
     model = far_sighted("air")
-    monkeypatch.setattr("thera.models.load", lambda *arguments, **options: model)
+    monkeypatch.setattr("thera.models.choice.ModelChoice.load", lambda choice: model)
     if find_spec("dask") is not None:
         monkeypatch.setattr("thera.dask.tasks._load", lambda name: model)
     return model

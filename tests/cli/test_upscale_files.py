@@ -13,7 +13,7 @@ import pytest
 import tifffile
 from PIL import ExifTags, Image, ImageCms
 
-from thera.imaging import files
+from thera.geo import files as geo_files
 from thera.imaging.reading import read
 
 ASTRONAUT = Path(__file__).parents[2] / "docs" / "images" / "astronaut.png"
@@ -295,14 +295,14 @@ def test_an_unforeseen_failure_in_a_folder_does_not_stop_the_rest(thera, tmp_pat
     (tmp_path / "in").mkdir()
     for name in "abc":
         (tmp_path / "in" / f"{name}.png").write_bytes(png)
-    real = files.prepare_file
+    real = geo_files.prepare_file
 
     def prepare(picture: object, output: Path, *rest: object) -> object:
         if output.name == "b.png":
             raise RuntimeError("the roof is leaking")
         return real(picture, output, *rest)
 
-    monkeypatch.setattr(files, "prepare_file", prepare)
+    monkeypatch.setattr(geo_files, "prepare_file", prepare)
     result = thera("upscale", tmp_path / "in", "-s", 1.5)
     assert result.status == 1
     assert "the roof is leaking" in result.err.splitlines()[-1]

@@ -17,6 +17,7 @@ from thera.errors import InvalidInput, ModelError
 from thera.field import Box, Gaussian
 from thera.imaging.picture import Picture
 from thera.imaging.upscaling import prepare
+from thera.models import choice
 from thera.tiled import Options
 
 UNEVEN = ((11, 200, 89), (40, 50, 60, 140), (2, 1))
@@ -218,8 +219,8 @@ def test_a_graph_names_its_model_and_the_same_call_is_the_same_graph(photo):
 
 def test_a_process_loads_a_model_once_however_many_threads_ask(monkeypatch):
     loads = []
-    real = tasks.load
-    monkeypatch.setattr(tasks, "load", lambda *a, **k: loads.append(k["threads"]) or real(*a, **k))
+    real = choice.load
+    monkeypatch.setattr(choice, "load", lambda *arguments: loads.append(arguments[-1]) or real(*arguments))
     tasks._load.cache_clear()
     image = da.zeros((300, 150, 3), np.uint8, chunks=(150, 150, 3))
     upscale(image, 0.1, "edsr-air").compute(scheduler="threads", num_workers=2)
@@ -230,13 +231,13 @@ def test_a_model_file_that_changes_is_loaded_again(tmp_path):
     (weights,) = (m.onnx for m in thera.models.shipped() if m.name == "edsr-air")
     path = tmp_path / "mine.onnx"
     path.write_bytes(weights.read_bytes())
-    before = tasks.ModelName.of(path, "auto", "auto", "f32")
-    assert before.name == str(path)
+    before = tasks.ModelName.of(choice.ModelChoice(str(path)))
+    assert before.choice.name == str(path)
     assert tasks.loaded(before) is tasks.loaded(before)
     import os
 
     os.utime(path, ns=(1, 1))
-    assert tasks.ModelName.of(path, "auto", "auto", "f32") != before
+    assert tasks.ModelName.of(choice.ModelChoice(str(path))) != before
 
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=12), st.integers(1, 300), st.integers(1, 900))

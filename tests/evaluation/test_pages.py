@@ -106,13 +106,13 @@ def ablation(tmp_path):
 
 @pytest.mark.parametrize("ensemble", [False, True])
 def test_point_by_point_evaluation_equals_rendering_where_both_can(ablation, photograph, ensemble):
-    from thera.evaluation.direct import DirectModel, is_ablation
+    from thera.evaluation.ablation_model import AblationModel, is_ablation
     from thera.models import load
 
     path = ablation()
     assert not is_ablation(path)
     image = photograph(9, 13).astype(np.float32) / 255
-    direct = DirectModel.load(path, "cpu").upscale(image, (27, 39), ensemble)
+    direct = AblationModel.load(path, "cpu").upscale(image, (27, 39), ensemble)
     rendered = load(path, device="cpu").upscale(image, size=(27, 39), ensemble=ensemble)
     np.testing.assert_allclose(direct, rendered, atol=1e-4)  # float32 phases of up to 20 radians
 

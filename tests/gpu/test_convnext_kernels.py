@@ -5,14 +5,14 @@ import copy
 import pytest
 import torch
 
-from thera.networks import convnext
-from thera.networks.convnext import FUSED_WIDTHS, Block
+from thera.kernels.available import can_run_large_kernels
+from thera.networks.convnext import KERNEL_WIDTHS, Block, kernel_dtype
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
     pytest.mark.skipif(
-        torch.cuda.is_available() and not convnext.can_fuse(),
+        torch.cuda.is_available() and not can_run_large_kernels(),
         reason="needs Triton and 200 KiB of shared memory",
     ),
 ]
@@ -39,16 +39,16 @@ def gradients(out: torch.Tensor, inputs: list[torch.Tensor]) -> list[torch.Tenso
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("width", FUSED_WIDTHS)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_fused_block_under_autocast_and_every_gradient_equal_the_plain_form(width, shape, dtype):
+@pytest.mark.parametrize("width", KERNEL_WIDTHS)
+def test_fused_block_under_autocast_and_every_gradient_equal_the_plain_form(width, shape):
     block, plain, x = make(width, shape)
-    ours = x.to("cuda", dtype, copy=True).requires_grad_()
+    ours = x.cuda().requires_grad_()
     theirs = x.double().requires_grad_()
     with torch.autocast("cuda", torch.bfloat16):
+        assert kernel_dtype(ours) == torch.bfloat16
         out = block(ours)
     reference = plain(theirs)
-    assert out.dtype == dtype
+    assert out.dtype == torch.bfloat16
     assert relative(out, reference) < 1e-2
     names = ["x", *(name for name, _ in block.named_parameters())]
     pairs = zip(
@@ -61,18 +61,13 @@ def test_fused_block_under_autocast_and_every_gradient_equal_the_plain_form(widt
     assert not wrong
 
 
-@pytest.mark.parametrize("width", FUSED_WIDTHS)
-def test_fused_block_infers_in_tf32_in_half_and_under_a_graph(width):
-    block, plain, x = make(width, (1, 37, 53))
+@pytest.mark.parametrize("width", KERNEL_WIDTHS)
+@pytest.mark.parametrize("shape", [(1, 37, 53), (1, 130, 170)])  # tiles of a small and of a large image
+def test_fused_block_infers_in_half_and_under_a_graph(width, shape):
+    block, plain, x = make(width, shape)
     reference = plain(x.double()).detach()
-    matmul = torch.backends.cuda.matmul
-    before, matmul.fp32_precision = matmul.fp32_precision, "tf32"
-    try:
-        with torch.no_grad():
-            assert relative(block(x.cuda().float()), reference) < 1e-3
-    finally:
-        matmul.fp32_precision = before
     with torch.no_grad():
+        assert kernel_dtype(x.cuda()) == torch.bfloat16
         assert relative(block.bfloat16()(x.cuda()), reference) < 1e-2
         graph, static = torch.cuda.CUDAGraph(), torch.zeros_like(x, device="cuda")
         with torch.cuda.graph(graph):
@@ -80,6 +75,12 @@ def test_fused_block_infers_in_tf32_in_half_and_under_a_graph(width):
         static.copy_(x)
         graph.replay()
     assert relative(out, reference) < 1e-2
+
+
+def test_in_float32_the_plain_form_runs():
+    assert kernel_dtype(torch.zeros(1, 4, 4, 96, device="cuda")) is None
+    with torch.autocast("cuda", torch.bfloat16):
+        assert kernel_dtype(torch.zeros(1, 4, 4, 96, device="cuda")) is None
 
 
 def test_compiled_fused_block_gives_what_it_gives_uncompiled():

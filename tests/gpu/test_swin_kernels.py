@@ -5,14 +5,14 @@ import copy
 import pytest
 import torch
 
+from thera.kernels.available import TRITON
 from thera.models.cuda import float32_products
-from thera.networks import swinir
 from thera.networks.swinir import ALIGNED_WIDTH, SHIFT, WIDTH, SwinIR, SwinLayer, fit, shift_mask
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    pytest.mark.skipif(not swinir.TRITON, reason="needs Triton"),
+    pytest.mark.skipif(not TRITON, reason="needs Triton"),
 ]
 
 SHAPES = [(4, 48, 48), (3, 16, 8), (1, 8, 8)]  # several tiles to a program; one window wide; one window

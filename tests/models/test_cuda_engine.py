@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from thera.field import Box, Gaussian, HeatField, Ideal, Point
+from thera.kernels.available import can_run_large_kernels
 from thera.models import Model
-from thera.models.graphs import GRAPHS, Graph, GraphCache
+from thera.models.cuda_graph import GRAPHS, Graph, GraphCache
 from thera.models.torch_engine import GRAPH_PIXELS, TorchEngine
 from thera.models.weights import describe
 from thera.networks import Spec, Thera
-from thera.networks.fusing import can_fuse
 
 pytestmark = [
     pytest.mark.gpu,
@@ -99,7 +99,9 @@ def test_replayed_upscaling_is_encoding_and_rendering(variant, precision, ensemb
         )
 
 
-@pytest.mark.skipif(torch.cuda.is_available() and not can_fuse(), reason="needs 200 KiB of shared memory")
+@pytest.mark.skipif(
+    torch.cuda.is_available() and not can_run_large_kernels(), reason="needs 200 KiB of shared memory"
+)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("size", [(1, 1), (5, 7), (48, 48), (150, 190)])
 def test_fused_rendering_equals_the_plain_form(variant, size):

@@ -14,7 +14,7 @@ from thera.errors import InvalidInput
 from thera.field import Box, Gaussian, HeatField
 from thera.models import Model, load
 from thera.models.cuda import CudaHead, float32_products
-from thera.models.graphs import GRAPHS, Graph, GraphCache
+from thera.models.cuda_graph import GRAPHS, Graph, GraphCache
 from thera.models.torch_engine import TorchEngine
 from thera.models.weights import describe
 from thera.networks import Spec, Thera

@@ -7,11 +7,11 @@ from ramps import errors_by_position, ramp
 
 from thera.errors import InvalidInput, ModelError
 from thera.networks import Spec, Thera
+from thera.networks.heat import field_values
 from thera.training import loop
 from thera.training.config import Config, Data, Teacher
 from thera.training.data import Sampler, read_images
 from thera.training.lessons import Lessons
-from thera.training.objective import field_values
 from thera.training.run import prepare, read_log
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from thera.networks import Spec, Thera
+from thera.networks import Spec, Thera, heat
 from thera.networks.spec import STD
 from thera.training import objective
 from thera.training.config import Objective
@@ -23,7 +23,7 @@ def wave(monkeypatch, network, shape, broken=0.0):
     rows, columns = torch.meshgrid(*(torch.arange(float(n)) for n in shape), indexing="ij")
     phase = rows[..., None] * w[0] + columns[..., None] * w[1] + broken * torch.rand(*shape, c)
     amplitude = torch.rand(3, c).expand(1, *shape, 3, c)
-    monkeypatch.setattr(objective, "field_parameters", lambda *_: (amplitude, phase[None], w))
+    monkeypatch.setattr(heat, "field_parameters", lambda *_: (amplitude, phase[None], w))
 
 
 def test_a_wave_that_goes_through_all_cells_has_no_seams(network, monkeypatch):

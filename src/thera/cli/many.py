@@ -6,29 +6,24 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from thera.cli.feedback import Feedback
+from thera.cli.run import Item, Record, Run, model_facts
 from thera.errors import ClusterError, ImageFileError, InvalidInput, TheraError
 from thera.files import partial_stem
-from thera.imaging.sizing import TargetSize
+from thera.geo.files import Request
 from thera.memory import default_memory
+from thera.models.choice import ModelChoice
 from thera.optional import require
-
-if TYPE_CHECKING:
-    from thera.cli.upscale import Run
+from thera.values.meaning import Meaning
 
 #: Bytes that each of several tasks may take at least, unless given.
 LEAST_MEMORY = 1 << 30
-
-#: An image, the folder where it is to become another, and the stem of its name there.
-Item = tuple[Path, Path, str]
-#: The fields of a `Run`, which can be sent to workers and compared.
-RunFields = tuple[tuple[str, Any], ...]
 
 
 class Cluster(NamedTuple):
@@ -49,43 +44,42 @@ class Cluster(NamedTuple):
         return max(LEAST_MEMORY, default_memory() // tasks) if given is None else given // tasks
 
 
-def scale_files(run: "Run", items: Sequence[Item], cluster: Cluster) -> list[dict[str, Any]]:
+def scale_files(run: Run, items: Sequence[Item], cluster: Cluster) -> list[Record]:
     """The records of all files in their order, several of which are scaled at a time."""
     distributed = require("distributed", "dask", "scaling several files at a time")
     from thera.dask.clusters import connected
 
-    workers = cluster.workers or 1
-    own = {"memory": cluster.memory(run.memory, workers), "threads": cluster.cores}
+    workers, threads = cluster.workers or 1, cluster.cores
     if cluster.scheduler is not None:
-        own["threads"] = 1  # others decide how many tasks their workers do at a time
-        items = [(path.resolve(), folder.resolve(), stem) for path, folder, stem in items]
-    options = tuple(
-        (field.name, own.get(field.name, getattr(run, field.name)))
-        for field in fields(run)
-        if field.name != "feedback"
-    )
-    records: list[dict[str, Any]] = [{} for _ in items]
+        threads = 1  # others decide how many tasks their workers do at a time
+        items = [Item(path.resolve(), folder.resolve(), stem) for path, folder, stem, _ in items]
+    memory = cluster.memory(run.request.options.memory, workers)
+    request = replace(run.request, options=replace(run.request.options, memory=memory))
+    choice = replace(run.choice, threads=threads)
+    records: list[Record] = [{} for _ in items]
     with (
         _without_partial_files(items, cluster),
         connected(cluster.scheduler, workers, cores=cluster.cores) as client,
         run.feedback.progress(len(items), "all files", unit=" files") as progress,
     ):
-        futures = {client.submit(scale_file, options, *each, pure=False): at for at, each in enumerate(items)}
+        futures = {
+            client.submit(scale_file, request, choice, each, pure=False): at for at, each in enumerate(items)
+        }
         for future in distributed.as_completed(futures):
             at = futures[future]
-            records[at], said = _outcome(future, items[at][0])
+            records[at], said = _outcome(future, items[at].source)
             for line in said:
                 run.feedback.say(line)
             progress(1)
     return records
 
 
-def scale_file(options: RunFields, source: Path, folder: Path, stem: str) -> tuple[dict[str, Any], list[str]]:
+def scale_file(request: Request, choice: ModelChoice, item: Item) -> tuple[Record, list[str]]:
     """On a worker: the record of a file, and what there is to say about it."""
     with _making:
-        run = copy.copy(_run(options))
+        run = copy.copy(_run(request, choice))
     run.feedback = notes = Notes()
-    return run.attempt(source, folder, stem, one_of_many=True), notes.said
+    return run.attempt(item, one_of_many=True), notes.said
 
 
 class Notes(Feedback):
@@ -103,14 +97,12 @@ _making = Lock()
 
 
 @lru_cache(1)
-def _run(options: RunFields) -> "Run":
+def _run(request: Request, choice: ModelChoice) -> Run:
     """One for all files of a call: it loads the model."""
-    from thera.cli.upscale import Run
-
-    return Run(Notes(), **dict(options))
+    return Run(Notes(), request, choice)
 
 
-def _outcome(future: Any, source: Path) -> tuple[dict[str, Any], list[str]]:
+def _outcome(future: Any, source: Path) -> tuple[Record, list[str]]:
     """What came of a file whose task is over."""
     from distributed import KilledWorker
 
@@ -136,7 +128,7 @@ def _outcome(future: Any, source: Path) -> tuple[dict[str, Any], list[str]]:
 def _without_partial_files(items: Iterable[Item], cluster: Cluster) -> Iterator[None]:
     """Removes what workers were writing when they were killed, once nobody writes any more."""
     stems: dict[Path, set[str]] = {}
-    for source, folder, stem in items:
+    for source, folder, stem, _ in items:
         stems.setdefault(folder, set()).update((stem[:40], source.stem[:40]))
 
     def partial() -> set[Path]:
@@ -154,10 +146,10 @@ def _without_partial_files(items: Iterable[Item], cluster: Cluster) -> Iterator[
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def scale_store(run: "Run", source: Path, output: Path | None, cluster: Cluster) -> dict[str, Any]:
+def scale_store(run: Run, source: Path, output: Path | None, cluster: Cluster) -> Record:
     """Scales a Zarr store, and says what came of it."""
     began = time.monotonic()
-    record: dict[str, Any] = {"input": str(source)}
+    record: Record = {"input": str(source)}
     try:
         return (
             record
@@ -168,37 +160,28 @@ def scale_store(run: "Run", source: Path, output: Path | None, cluster: Cluster)
         return record | {"status": "failed", "error": str(error)}
 
 
-def _scale_store(run: "Run", source: Path, output: Path | None, cluster: Cluster) -> dict[str, Any]:
-    from thera.imaging.filters import filter_of
-
+def _scale_store(run: Run, source: Path, output: Path | None, cluster: Cluster) -> Record:
     if not os.path.isdir(source):
         message = "is no folder, as Zarr stores are" if os.path.exists(source) else "does not exist"
         raise ImageFileError(f"{source} {message}.")
-    for option, value in (("format", run.form), ("quality", run.quality), ("cog", run.cog or None)):
+    request, file = run.request, run.request.file
+    for option, value in (("format", file.form), ("quality", file.quality), ("cog", request.cog or None)):
         if value is not None:
             raise InvalidInput(f"--{option} is for image files and {source} is a Zarr store: leave it out.")
     require("dask", "dask", "a Zarr store")
     from thera.dask.arrays import TASK_MEMORY, Settings
     from thera.dask.stores import prepare_store
+    from thera.dask.tasks import ModelName
 
     info = run.loaded().info
-    output = output or source.with_name(f"{source.stem}_{run.label}{source.suffix}")
+    output = output or source.with_name(f"{source.stem}_{request.target.label}{source.suffix}")
     if cluster.scheduler is not None:  # workers elsewhere know of no current folder
         source, output = source.resolve(), output.resolve()
     with _compute_with(cluster) as tasks:
-        settings = Settings.of(
-            run.model,
-            value_range=run.stretch,
-            alpha="data" if run.alpha == "data" else None,
-            ensemble=run.ensemble,
-            psf=filter_of(run.shape, run.sharpness),
-            engine=run.engine,
-            device=run.device,
-            precision=run.precision,
-            memory=cluster.memory(run.memory, tasks) or TASK_MEMORY,
-        )
-        target = TargetSize(run.scale, run.size, run.width, run.height, run.fit)
-        job = prepare_store(source, output, target, settings, overwrite=run.overwrite)
+        memory = cluster.memory(request.options.memory, tasks) or TASK_MEMORY
+        meaning = Meaning(request.stretch, alpha="data" if file.alpha == "data" else None)
+        settings = Settings(ModelName.of(run.choice), replace(request.options, memory=memory), meaning)
+        job = prepare_store(source, output, request.target, settings, overwrite=file.overwrite)
         run.feedback.say(
             f"{source} {job.source[1]}×{job.source[0]} → {job.output} {job.size[1]}×{job.size[0]}"
             f" | {info.name} ({info.engine} on {info.device}) | {job.chunks} chunks, {tasks} at a time"
@@ -212,11 +195,8 @@ def _scale_store(run: "Run", source: Path, output: Path | None, cluster: Cluster
         "to": [job.size[1], job.size[0]],
         "format": "zarr",
         "depth": job.dtypes,
-        "model": info.name,
-        "engine": info.engine,
-        "device": info.device,
-        "precision": info.precision,
-        "ensemble": run.ensemble,
+        **model_facts(run.loaded()),
+        "ensemble": request.options.ensemble,
         "tiles": job.chunks,
         "notes": [],
     }

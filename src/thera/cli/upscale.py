@@ -3,23 +3,18 @@
 import json
 import os
 import time
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from thera.cli.parameters import Box, Bytes, engine_options
-from thera.errors import ImageFileError, InvalidInput, TheraError
+from thera.errors import InvalidInput
 from thera.imaging import DEFAULT_MODEL
+from thera.models.choice import ModelChoice
 
 if TYPE_CHECKING:
-    from thera.cli.feedback import Feedback
-    from thera.geo.upscaling import RasterScaling
-    from thera.imaging.files import FileScaling
-    from thera.models import Model
+    from thera.geo.files import Request
 
 FILTERS = ("gaussian", "box", "butterworth", "ideal", "none")
 
@@ -100,6 +95,11 @@ def command(
     quiet: bool,
     workers: int | None,
     scheduler: str | None,
+    recursive: bool,
+    model: str,
+    engine: str,
+    device: str,
+    precision: str,
     **given: Any,
 ) -> int:
     """Scale an image, or every image in a folder, to any size.
@@ -125,6 +125,7 @@ def command(
     edsr-plus, which sees more around every pixel.
     """
     from thera.cli.feedback import Feedback
+    from thera.cli.run import Run
 
     began = time.monotonic()
     is_folder = os.path.isdir(source)  # which, unlike Path's, says no to a name too long
@@ -134,7 +135,7 @@ def command(
         raise click.UsageError("--workers and --scheduler are for folders and Zarr stores")
     if workers is not None and scheduler is not None:
         raise click.UsageError("--workers are started here, --scheduler has its own: give one of them")
-    run = Run(Feedback(quiet), **given)
+    run = Run(Feedback(quiet), request_of(**given), ModelChoice(model, engine, device, precision))
     if is_store or several:
         from thera.cli.many import Cluster, scale_files, scale_store
 
@@ -142,11 +143,11 @@ def command(
     if is_store:
         records = [scale_store(run, source, output, cluster)]
     elif several:
-        records = scale_files(run, run.items(source, output), cluster)
+        records = scale_files(run, run.items(source, output, recursive), cluster)
     elif is_folder:
-        records = [run.attempt(*item, one_of_many=True) for item in run.items(source, output)]
+        records = [run.attempt(item, one_of_many=True) for item in run.items(source, output, recursive)]
     else:
-        records = [run.file(source, output)]
+        records = [run.attempt(run.one(source, output))]
     failed = [record for record in records if record["status"] == "failed"]
     if as_json:
         counts = {s: sum(record["status"] == s for record in records) for s in ("done", "skipped", "failed")}
@@ -162,218 +163,44 @@ def command(
     return 1 if failed else 0
 
 
-@dataclass
-class Run:
-    """One call of the command: its options, and the model once it is loaded."""
+def request_of(
+    *,
+    scale: float | None,
+    size: tuple[int, int] | None,
+    width: int | None,
+    height: int | None,
+    fit: tuple[int, int] | None,
+    shape: str | None,
+    sharpness: float,
+    ensemble: bool,
+    memory: int | None,
+    form: str | None,
+    stretch: str | None,
+    cog: bool,
+    max_pixels: int | None,
+    **file: Any,
+) -> "Request":
+    """The options of the command as what they mean, checked before anything is read."""
+    from thera.geo.files import Request
+    from thera.imaging.files import FileOptions
+    from thera.imaging.filters import filter_of
+    from thera.imaging.formats import FORMATS, format_named
+    from thera.imaging.reading import MAX_PIXELS
+    from thera.imaging.sizing import TargetSize
+    from thera.tiled import Options
+    from thera.values.ranges import Stretch
 
-    feedback: "Feedback"
-    scale: float | None
-    size: tuple[int, int] | None
-    width: int | None
-    height: int | None
-    fit: tuple[int, int] | None
-    model: str
-    ensemble: bool
-    shape: str | None
-    sharpness: float
-    engine: str
-    device: str
-    precision: str
-    memory: int | None
-    form: str | None
-    quality: int | None
-    alpha: str
-    recursive: bool
-    overwrite: bool
-    strip: bool
-    stretch: str | None
-    cog: bool
-    max_pixels: int | None
-    threads: int = 0  # for the network; 0 for all cores
-
-    def __post_init__(self) -> None:
-        from thera.imaging.filters import filter_of
-        from thera.imaging.formats import FORMATS, format_named
-        from thera.imaging.sizing import TargetSize
-
-        self._format = None if self.form is None else format_named(self.form)
-        if (self.cog or self.stretch is not None) and self._format not in (None, FORMATS["tiff"]):
-            option = "--cog" if self.cog else "--range"
-            raise InvalidInput(f"{option} writes a TIFF and --format is {self.form}: leave one of them out.")
-        self._filter = filter_of(self.shape, self.sharpness)
-        self._wish = TargetSize(self.scale, self.size, self.width, self.height, self.fit)
-        self._wish.check()
-        self._stretch = None
-        if self.stretch is not None:
-            from thera.values.ranges import Stretch
-
-            self._stretch = Stretch.parse(self.stretch)
-        # ONNX Runtime prepares the model on another core while this one imports the rest and reads the image.
-        self._loading = ThreadPoolExecutor(1).submit(self._load)
-
-    @property
-    def label(self) -> str:
-        """What the default name of an output says: x2.5, 1920x1080, w1920, h1080, fit1920x1080."""
-        if self.scale is not None:
-            return f"x{self.scale:g}"
-        if self.width is not None:
-            return f"w{self.width}"
-        if self.height is not None:
-            return f"h{self.height}"
-        rows, cols = self.size or self.fit or (0, 0)
-        return f"{'fit' if self.fit else ''}{cols}x{rows}"
-
-    def _load(self) -> "Model":
-        from thera.models import load
-
-        return load(self.model, self.engine, self.device, self.precision, self.threads)
-
-    def loaded(self) -> "Model":
-        return self._loading.result()
-
-    def file(self, source: Path, output: Path | None) -> dict[str, Any]:
-        """Scales one file."""
-        if output is not None and os.path.isdir(output):
-            return self.attempt(source, output, f"{source.stem}_{self.label}")
-        return self.attempt(source, output or source.parent, f"{source.stem}_{self.label}", output)
-
-    def items(self, source: Path, output: Path | None) -> list[tuple[Path, Path, str]]:
-        """Every image of a folder, in the order of their names: what `attempt` takes to scale it."""
-        from thera.imaging.formats import READABLE_SUFFIXES
-
-        named = source if source.name not in ("", "..") else source.resolve()
-        target = output or named.with_name(f"{named.name}_{self.label}")
-        if os.path.exists(target) and (not target.is_dir() or target.samefile(source)):
-            raise ImageFileError(f"The output {target} must be a folder of its own: name another.")
-        if not os.path.isdir(target.parent):
-            raise ImageFileError(f"The folder {target.parent} of the output does not exist: make it first.")
-        inside = target.resolve()  # what an earlier run made is no input
-        found = sorted(source.rglob("*") if self.recursive else source.iterdir())
-        images = [
-            path
-            for path in found
-            if path.suffix.lower() in READABLE_SUFFIXES
-            and path.is_file()
-            and inside not in path.resolve().parents
-        ]
-        if not images:
-            hint = "" if self.recursive else " (--recursive looks in its folders too)"
-            raise ImageFileError(f"The folder {source} has no images in it{hint}.")
-        self.loaded()
-        names = Counter(path.relative_to(source).with_suffix("") for path in images)
-        items = []
-        for path in images:
-            name = path.relative_to(source).with_suffix("")
-            # a.gif and a.heic must not both become a.png
-            stem = name if names[name] == 1 else path.relative_to(source)
-            folder = target / stem.parent
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise ImageFileError(f"The folder {folder} cannot be made: {error.strerror}.") from error
-            items.append((path, folder, stem.name))
-        return items
-
-    def attempt(
-        self, source: Path, folder: Path, stem: str, output: Path | None = None, one_of_many: bool = False
-    ) -> dict[str, Any]:
-        """Scales one file into `folder`, and says what came of it."""
-        record: dict[str, Any] = {"input": str(source)}
-        try:
-            endings = (self._format.suffix,) if self._format else (source.suffix, ".png", ".tif")
-            outputs = [output_path(source, folder, stem, ending) for ending in endings]
-            there = [path for path in outputs if os.path.isfile(path)]
-            if one_of_many and there and not self.overwrite:
-                return record | {"output": str(there[0]), "status": "skipped"}
-            return record | self._scale(source, folder, stem, output)
-        except MemoryError:
-            error: Exception = InvalidInput(f"{source} needs more memory than there is: lower --memory.")
-        except TheraError as problem:
-            error = problem
-            if one_of_many and str(source) not in str(problem):
-                error = ImageFileError(f"{source}: {problem}")
-        except Exception as problem:
-            if not one_of_many:
-                raise
-            # Not foreseen, but the other files shall not suffer from it.
-            error = ImageFileError(f"{source} could not be scaled: {problem!r}.")
-        return record | {"status": "failed", "error": str(error)}
-
-    def _scale(self, source: Path, folder: Path, stem: str, output: Path | None) -> dict[str, Any]:
-        began = time.monotonic()
-        prepare = self._raster if self._is_raster(source, output) else self._picture
-        job = prepare(source, folder, stem, output)
-        self.feedback.plan(str(source), job, self.ensemble)
-        plan, info = job.plan, job.model.info
-        with self.feedback.progress(plan.size[0] * plan.size[1], source.name) as progress:
-            job.run(progress)
-        return {
-            "output": str(job.output),
-            "status": "done",
-            "from": [plan.source[1], plan.source[0]],
-            "to": [plan.size[1], plan.size[0]],
-            "format": job.form.name,
-            "depth": job.depth,
-            "model": info.name,
-            "engine": info.engine,
-            "device": info.device,
-            "precision": info.precision,
-            "ensemble": self.ensemble,
-            "tiles": job.tiles,
-            "memory": plan.memory,
-            "seconds": round(time.monotonic() - began, 3),
-            "notes": list(job.notes),
-        }
-
-    def _picture(self, source: Path, folder: Path, stem: str, output: Path | None) -> "FileScaling":
-        from thera.imaging.files import FileOptions, check_output, default_suffix, prepare_file
-        from thera.imaging.reading import MAX_PIXELS
-        from thera.tiled import Options
-
-        alpha: Literal["cover", "data"] = "data" if self.alpha == "data" else "cover"
-        file = FileOptions(
-            self._format, self.quality, self.overwrite, self.strip, alpha, self.max_pixels or MAX_PIXELS
-        )
-        if output is not None:  # refused before anything is read
-            check_output(source, output, file)
-        picture = file.read(source)
-        if output is None:
-            output = output_path(source, folder, stem, default_suffix(source, picture, self._format))
-            check_output(source, output, file)
-        options = Options(self._filter, self.ensemble, self.memory)
-        return prepare_file(picture, output, self.loaded(), self._wish, options, file)
-
-    def _raster(self, source: Path, folder: Path, stem: str, output: Path | None) -> "RasterScaling":
-        from thera.geo.upscaling import RasterOptions, prepare_raster
-        from thera.imaging.formats import FORMATS
-        from thera.tiled import Options
-
-        suffix = source.suffix if source.suffix.lower() in FORMATS["tiff"].suffixes else ".tif"
-        alpha: Literal["cover", "data"] = "data" if self.alpha == "data" else "cover"
-        return prepare_raster(
-            source,
-            output or output_path(source, folder, stem, suffix),
-            self.loaded(),
-            self._wish,
-            Options(self._filter, self.ensemble, self.memory),
-            RasterOptions(self._stretch, self.cog, self.overwrite, self.strip, alpha),
-        )
-
-    def _is_raster(self, source: Path, output: Path | None) -> bool:
-        """Whether to scale a file as a raster: it is one and becomes one, or it was asked for."""
-        from thera.geo.raster import is_raster
-        from thera.imaging.formats import FORMATS, format_of
-
-        form = self._format or (None if output is None else format_of(output))
-        return (
-            self.cog or self._stretch is not None or (form in (None, FORMATS["tiff"]) and is_raster(source))
-        )
-
-
-def output_path(source: Path, folder: Path, stem: str, suffix: str) -> Path:
-    """The output of this stem and ending; a stem that is the input's whole name may have that ending already.
-
-    >>> [output_path(Path(name), Path("out"), name, ".png").name for name in ("a.png", "a.gif")]
-    ['a.png', 'a.gif.png']
-    """
-    return folder / (stem if stem == source.name and suffix == source.suffix else stem + suffix)
+    wanted = None if form is None else format_named(form)
+    if (cog or stretch is not None) and wanted not in (None, FORMATS["tiff"]):
+        option = "--cog" if cog else "--range"
+        raise InvalidInput(f"{option} writes a TIFF and --format is {form}: leave one of them out.")
+    options = Options(filter_of(shape, sharpness), ensemble, memory)
+    target = TargetSize(scale, size, width, height, fit)
+    target.check()
+    return Request(
+        target,
+        options,
+        FileOptions(form=wanted, max_pixels=max_pixels or MAX_PIXELS, **file),
+        None if stretch is None else Stretch.parse(stretch),
+        cog,
+    )

@@ -28,6 +28,7 @@ from thera.field.psf import as_filter
 from thera.imaging import DEFAULT_MODEL
 from thera.imaging.sizing import TargetSize
 from thera.models import Model
+from thera.models.choice import ModelChoice
 from thera.tiled import Options
 from thera.values.bands import Bands
 from thera.values.meaning import AlphaUse, Groups, Meaning, Nodata, ValueRange
@@ -117,7 +118,12 @@ class Settings(NamedTuple):
         **meaning: Any,
     ) -> "Settings":
         """From the options of `upscale`."""
-        name = ModelName.of(model, engine, device, precision)
+        if isinstance(model, Model):
+            raise InvalidInput(
+                f"The model {model.name} was given as an object, which cannot be sent to workers: give its"
+                " name or its file."
+            )
+        name = ModelName.of(ModelChoice(str(model), engine, device, precision))
         options = Options(None if psf is None else as_filter(psf), bool(ensemble), int(memory))
         return cls(name, options, Meaning(**meaning))
 

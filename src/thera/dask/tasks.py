@@ -5,7 +5,7 @@ of a task depends only on what it is given, so it may run any number of times, a
 """
 
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thera.errors import InvalidInput
 from thera.field.grid import Axis
 from thera.field.threads import one_core
 from thera.imaging.arrays import scale_samples
-from thera.models import Model, load
+from thera.models import Model
+from thera.models.choice import ModelChoice
 from thera.models.loading import shipped
 from thera.tiled import Options, make_plan
 from thera.values.bands import Bands
@@ -33,41 +33,33 @@ KEPT = 2
 class ModelName(NamedTuple):
     """A model as tasks name it. `version` changes when the contents of its file do."""
 
-    name: str
-    engine: str
-    device: str
-    precision: str
-    version: int
+    choice: ModelChoice
+    version: int = 0
 
     @classmethod
-    def of(cls, model: str | Path, engine: str, device: str, precision: str) -> "ModelName":
+    def of(cls, choice: ModelChoice) -> "ModelName":
         """Files get the name by which workers on other machines find them in a shared folder."""
-        if isinstance(model, Model):
-            raise InvalidInput(
-                f"The model {model.name} was given as an object, which cannot be sent to workers: give its"
-                " name or its file."
-            )
-        path = Path(model)
-        if str(model).startswith("hf:") or not path.is_file() or any(m.name == str(model) for m in shipped()):
-            return cls(str(model), engine, device, precision, 0)
-        return cls(str(path.resolve()), engine, device, precision, path.stat().st_mtime_ns)
+        # On one core: Dask keeps the others busy with other tasks.
+        choice = replace(choice, threads=1)
+        path = Path(choice.name)
+        shipped_too = any(model.name == choice.name for model in shipped())
+        if choice.name.startswith("hf:") or not path.is_file() or shipped_too:
+            return cls(choice)
+        return cls(replace(choice, name=str(path.resolve())), path.stat().st_mtime_ns)
 
 
 _loading = Lock()
 
 
 def loaded(name: ModelName) -> Model:
-    """The model of that name, loaded once in this process.
-
-    It runs on one core: Dask keeps the others busy with other tasks.
-    """
+    """The model of that name, loaded once in this process."""
     with _loading:
         return _load(name)
 
 
 @lru_cache(KEPT)
 def _load(name: ModelName) -> Model:
-    return load(name.name, name.engine, name.device, name.precision, threads=1)
+    return name.choice.load()
 
 
 @dataclass(frozen=True)

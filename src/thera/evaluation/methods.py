@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.errors import InvalidInput
-from thera.evaluation.direct import DirectModel, is_ablation
+from thera.evaluation.ablation_model import AblationModel, is_ablation
 from thera.evaluation.protocol import Upscaler
 from thera.evaluation.resize import Kernel, resize
 from thera.field.psf import to_numpy
@@ -45,7 +45,7 @@ def model_method(model: Any, name: str, identity: str, ensemble: bool, engine: s
     """A model as a method; with the ensemble of four rotations it is marked by the customary plus."""
 
     def upscale(image: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.floating]:
-        if image.shape[0] * image.shape[1] > WHOLE_PIXELS and not isinstance(model, DirectModel):
+        if image.shape[0] * image.shape[1] > WHOLE_PIXELS and not isinstance(model, AblationModel):
             return _tiled(model, image, size, ensemble)
         return model.upscale(image, size=size, ensemble=ensemble)
 
@@ -77,7 +77,7 @@ def sinc_method(method: Method) -> Method:
 def fingerprint(model: Any) -> str:
     """A digest of the model's last layer, bank and κ: the same in every file format and on every engine."""
     parameters: list[Any]
-    if isinstance(model, DirectModel):
+    if isinstance(model, AblationModel):
         parameters = [*model.parameters()]
     else:
         field = model.encode(np.zeros((8, 8, 3), np.float32))
@@ -142,7 +142,7 @@ def _load(source: str, label: str | None, ensemble: bool, options: dict[str, Any
     from thera.models import load
 
     if is_ablation(source):
-        model: Any = DirectModel.load(source, options.get("device", "auto"))
+        model: Any = AblationModel.load(source, options.get("device", "auto"))
     else:
         model = load(source, **options)
     info = model.info

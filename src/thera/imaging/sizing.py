@@ -81,6 +81,22 @@ class TargetSize(NamedTuple):
             raise _too_large(f"{target[1]}×{target[0]}")
         return target
 
+    @property
+    def label(self) -> str:
+        """What the default name of an output says: x2.5, 1920x1080, w1920, h1080, fit1920x1080.
+
+        >>> TargetSize(fit=(1080, 1920)).label
+        'fit1920x1080'
+        """
+        if self.scale is not None:
+            return f"x{self.scale:g}"
+        if self.width is not None:
+            return f"w{self.width}"
+        if self.height is not None:
+            return f"h{self.height}"
+        rows, cols = self.size or self.fit or (0, 0)
+        return f"{'fit' if self.fit else ''}{cols}x{rows}"
+
 
 def _finite(value: Any) -> bool:
     try:

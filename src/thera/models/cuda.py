@@ -1,4 +1,4 @@
-"""Fields on a CUDA device: the precision of each of their products, whatever the process has set."""
+"""Fields on a CUDA device, with a precision of their own for each matrix product."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import torch
 from torch import Tensor
 
 from thera.field.head import Array, Head, Shift
-from thera.networks.fusing import can_fuse
+from thera.kernels.available import can_run_large_kernels
 
-# The switches are the process's: were two threads to turn them at once, one might not be set back.
-_SWITCHES = RLock()
+# The settings belong to the process: without a lock, two threads could leave them changed.
+_SETTINGS = RLock()
 
 
 @contextmanager
 def float32_products(*, tf32: bool) -> Iterator[None]:
-    """Float32 convolutions and products in full or in TF32, whatever the process has set."""
+    """Compute float32 convolutions and matrix products in TF32 or in full, whatever the process has set."""
     matmul, conv = torch.backends.cuda.matmul, getattr(torch.backends.cudnn, "conv", None)
     if conv is not None:  # PyTorch 2.9 on
         owners, name, value = (matmul, conv), "fp32_precision", "tf32" if tf32 else "ieee"
     else:
         owners, name, value = (matmul, torch.backends.cudnn), "allow_tf32", tf32  # type: ignore[assignment]
-    with _SWITCHES:
+    with _SETTINGS:
         before = [getattr(owner, name) for owner in owners]
         for owner in owners:
             setattr(owner, name, value)
@@ -38,8 +38,8 @@ def float32_products(*, tf32: bool) -> Iterator[None]:
 class CudaHead(Head):
     """A head whose fields are tensors on a CUDA device.
 
-    With `tf32` the amplitudes and the product with the table are computed in TF32, whose ten binary digits do
-    for sums of many small numbers. Phases reach ±25 radians and stay in float32.
+    With `tf32`, the amplitudes and the product with the table are computed in TF32: eleven binary digits are
+    enough for sums of many small numbers. Phases reach ±25 radians and stay in float32.
     """
 
     def __init__(self, weight: Array, bias: Array, components: Array, kappa: float, tf32: bool) -> None:
@@ -47,21 +47,21 @@ class CudaHead(Head):
         self.tf32 = tf32
         if self.weight.is_cuda:  # type: ignore[union-attr]
             with torch.cuda.device_of(self.weight):
-                self._prepare(fuse=tf32 and can_fuse())
-                torch.cuda.current_stream().synchronize()  # any stream may be the first to use these
+                self._prepare(fuse=tf32 and can_run_large_kernels())
+                torch.cuda.current_stream().synchronize()  # other streams may use the results
 
     def _prepare(self, fuse: bool) -> None:
-        """Whatever of the last layer can be made once."""
+        """Prepare the last layer for the rendering kernel, if it fits."""
         weight, bias = self.by_channel
         if fuse:
-            from thera.networks.kernels_render import LastLayer
+            from thera.kernels.render import LastLayer
 
             if LastLayer.fits(len(weight), self.components.shape[1], len(bias)):
                 self._layer, self.fused = LastLayer.of(weight, bias), True
 
     @property
     def place(self) -> Hashable:
-        """Tables are made on one stream and given back to it; those of inference mode stay in it."""
+        """Tables are cached per stream, and those of inference mode apart from the others."""
         stream = torch.cuda.current_stream(self.weight.device)  # type: ignore[union-attr]
         return stream.cuda_stream, torch.is_inference_mode_enabled()
 
@@ -77,7 +77,7 @@ class CudaHead(Head):
 
     def oscillations(self, features: Tensor, shift: Shift | None, table: Tensor) -> Tensor:
         if self.fused and not (torch.is_grad_enabled() and features.requires_grad):
-            from thera.networks.kernels_render import oscillations
+            from thera.kernels.render import oscillations
 
             return oscillations(self._layer, features.contiguous(), shift, table)
         with float32_products(tf32=self.tf32):

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from thera.errors import InvalidInput
 from thera.field.head import Head
 from thera.models.cuda import CudaHead, float32_products
+from thera.models.cuda_graph import Function, GraphCache
 from thera.models.engine import PRECISIONS, Array
-from thera.models.graphs import Function, GraphCache
 from thera.networks.swinir import SwinIR
 
 if TYPE_CHECKING:
@@ -115,10 +115,10 @@ def prepared(network: Thera, device: torch.device, half: torch.dtype | None) -> 
         network.hypernetwork.align()
     network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     if half and device.type == "cuda" and find_spec("triton") is not None:
-        from thera.networks.kernels_inference import fuse
+        from thera.networks.inference import use_kernels
 
         with torch.cuda.device(device):
-            fuse(network, half)
+            use_kernels(network, half)
     if half:
         for part in (network.backbone, network.hypernetwork):
             for layer in part.modules():

@@ -1,4 +1,4 @@
-"""The networks, in PyTorch: what turns an image into the parameters of its heat fields."""
+"""The networks, in PyTorch: from an image to the parameters of its heat fields."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Spec", "Thera"]
 
 
 def __getattr__(name: str) -> Any:
-    """PyTorch is imported with the first network, not with `Spec`, which every engine reads."""
+    """Imports PyTorch only when `Thera` is used: engines without PyTorch need `Spec`, too."""
     if name == "Thera":
         from thera.networks.thera import Thera
 

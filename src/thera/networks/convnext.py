@@ -6,27 +6,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from thera.networks.fusing import can_fuse, operand_type
+from thera.kernels.available import can_run_large_kernels, matmul_dtype
 
 STAGES = ((64, 6), (96, 7), (128, 3))  # width, blocks
-FUSED_WIDTHS = tuple(width for width, _ in STAGES)
+KERNEL_WIDTHS = tuple(width for width, _ in STAGES)
 
 
-def fused_operand(x: Tensor) -> torch.dtype | None:
-    """The type in which a fused block multiplies matrices; None where the plain form has to do.
+def kernel_dtype(x: Tensor) -> torch.dtype | None:
+    """The dtype in which the kernels of `thera.kernels.convnext` multiply; None if they cannot run.
 
-    Short formats only: with float32 pixels of 96 channels the kernels read out of bounds on an H200.
+    They are for 16-bit formats only: with float32 pixels of 96 channels they read out of bounds on an H200.
     """
-    if x.dtype == torch.float32 or not (x.is_cuda and x.shape[-1] in FUSED_WIDTHS and can_fuse()):
+    if x.dtype == torch.float32 or not (x.is_cuda and x.shape[-1] in KERNEL_WIDTHS):
         return None
-    return operand_type(x)
+    return matmul_dtype(x) if can_run_large_kernels() else None
 
 
 def shifted_sum(x: Tensor, weight: Tensor) -> Tensor:
     """Depthwise 3×3 convolution, zero-padded. x: N×H×W×d, weight: 3×3×d.
 
-    Written as nine shifted products: a compiler fuses them into one pass over memory, which the
-    library's depthwise kernels are far from, above all in the backward pass.
+    It is written as nine shifted products, which PyTorch's compiler fuses into one pass over memory. cuDNN's
+    depthwise kernels are far slower, above all in the backward pass.
     """
     H, W = x.shape[1:3]
     padded = F.pad(x, (0, 0, 1, 1, 1, 1))
@@ -44,8 +44,8 @@ class DepthwiseConv(nn.Conv2d):
             return shifted_sum(x, self.weight[:, 0].permute(1, 2, 0).to(x.dtype))
         image = x.permute(0, 3, 1, 2)
         if x.is_cuda and x.dtype == torch.float32:
-            # In this order of channels cuDNN takes it, and prepares for a second at every new size of image;
-            # in the other PyTorch's own kernel does. A view of a view has the strides of that order.
+            # With channels last cuDNN would run, which prepares for a second at every new image size. With
+            # channels first PyTorch's own kernel does; a view of the flattened weight has the right strides.
             weight = self.weight.flatten().view(self.weight.shape)
             return F.conv2d(image.contiguous(), weight, padding=1, groups=x.shape[-1]).permute(0, 2, 3, 1)
         return super().forward(image).permute(0, 2, 3, 1)
@@ -62,9 +62,9 @@ class Block(nn.Module):
         self.project = nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        operand = fused_operand(x)
+        operand = kernel_dtype(x)
         if operand is not None:
-            from thera.networks.kernels_convnext import convnext_block
+            from thera.kernels.convnext.block import convnext_block
 
             return convnext_block(x, self.depthwise.weight, self.norm, self.expand, self.project, operand)
         y = self.norm(self.depthwise(x))

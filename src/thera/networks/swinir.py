@@ -1,35 +1,40 @@
-"""Pro: a SwinIR body as hypernetwork, attention in 8×8 windows that shift by half from layer to layer.
+"""Pro: a SwinIR body as hypernetwork. It has attention in 8×8 windows, shifted by half in every second layer.
 
-Its width of 180 and its head size of 30 suit no matrix unit: rows of 360 bytes break the 16-byte
-alignment that fast kernels need. `aligned = True` computes with 192 and 32 instead, the surplus
-channels held at zero by zero weights. The function is the same; on a GPU it is several times faster, and
-where there is Triton its layers run on the kernels of `kernels_swin`.
+With `aligned = True` it computes with a width of 192 instead of 180 and a head size of 32 instead of 30. The
+surplus channels have zero weights, so the function is the same. On a GPU it is several times faster, and the
+layers run on the kernels of `thera.kernels.swin` if there is Triton.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from thera.networks.attention import window_attention
-from thera.networks.fusing import TRITON, operand_type
-from thera.networks.spec import WINDOW
+from thera.kernels.available import TRITON, matmul_dtype
+from thera.kernels.swin.sizes import (
+    ALIGNED_HEAD,
+    ALIGNED_HIDDEN,
+    ALIGNED_WIDTH,
+    HEAD,
+    HEADS,
+    WIDTH,
+    WINDOW,
+)
 
-WIDTH, HEADS, HEAD = 180, 6, 30
-ALIGNED_WIDTH, ALIGNED_HEAD, ALIGNED_HIDDEN = 192, 32, 384
+if TYPE_CHECKING:
+    from thera.kernels.swin.weights import Parameters
+
 GROUPS = (7, 6)  # Swin layers in each residual group
 SHIFT = WINDOW // 2
-DROP_PATH = 0.1  # stochastic depth of the last layer, unless told otherwise; the first has none
+DROP_PATH = 0.1  # default stochastic depth of the last layer; the first has none
 
 
-def fused_operand(x: Tensor) -> torch.dtype | None:
-    """The type in which fused layers multiply matrices and pass on x; None where the plain form has to do."""
-    if not (TRITON and x.is_cuda and x.shape[-1] == ALIGNED_WIDTH):
-        return None
-    return operand_type(x)
+def kernel_dtype(x: Tensor) -> torch.dtype | None:
+    """The dtype in which the kernels of `thera.kernels.swin` compute; None if they cannot run."""
+    return matmul_dtype(x) if TRITON and x.is_cuda and x.shape[-1] == ALIGNED_WIDTH else None
 
 
 def fit(t: Tensor, *shape: int) -> Tensor:
@@ -40,7 +45,7 @@ def fit(t: Tensor, *shape: int) -> Tensor:
 
 
 def relative_position_index() -> Tensor:
-    """64×64: which row of the 15²-row bias table each pair of pixels of a window uses."""
+    """64×64: the row of the bias table (15² rows) for each pair of pixels of a window."""
     at = torch.stack(torch.meshgrid(torch.arange(WINDOW), torch.arange(WINDOW), indexing="ij")).flatten(1)
     dy, dx = at[:, :, None] - at[:, None, :] + WINDOW - 1
     return dy * (2 * WINDOW - 1) + dx
@@ -59,8 +64,22 @@ def from_windows(x: Tensor, H: int, W: int) -> Tensor:
     return x.reshape(N, H, W, d)
 
 
+def window_attention(qkv: Tensor, position: Tensor, mask: Tensor | None) -> Tensor:
+    """softmax(q kᵀ / √30 + position + mask) v in each window.
+
+    qkv: N×(windows)×64×3×heads×head; position: heads×64×64; mask: (windows)×64×64 or None.
+    Returns N×(windows)×64×(heads·head).
+    """
+    q, k, v = qkv.permute(3, 0, 1, 4, 2, 5).unbind(0)  # each N×(windows)×heads×64×head
+    logits = (q * HEAD**-0.5) @ k.transpose(-1, -2) + position.to(q.dtype)
+    if mask is not None:
+        logits = logits + mask[:, None].to(q.dtype)
+    y = torch.softmax(logits, dim=-1).to(v.dtype) @ v
+    return y.transpose(2, 3).flatten(3)
+
+
 def shift_mask(H: int, W: int, device: torch.device) -> Tensor:
-    """(windows)×64×64: -100 between pixels that the cyclic shift brought together from opposite borders."""
+    """(windows)×64×64: -100 between pixels that the cyclic shift moved together from opposite borders."""
 
     def region(n: int) -> Tensor:
         at = torch.arange(n, device=device)
@@ -72,7 +91,7 @@ def shift_mask(H: int, W: int, device: torch.device) -> Tensor:
 
 
 class LayerNorm(nn.LayerNorm):
-    """LayerNorm over the true channels of a tensor that may carry zero channels behind them."""
+    """LayerNorm over the first 180 channels. The surplus channels of an aligned tensor are zero."""
 
     def forward(self, x: Tensor) -> Tensor:
         n, m = WIDTH, x.shape[-1]
@@ -86,7 +105,7 @@ class LayerNorm(nn.LayerNorm):
 
 
 class Convolution(nn.Conv2d):
-    """3×3 convolution on N×H×W×d, to `width` channels of which all beyond its own are zero."""
+    """3×3 convolution on N×H×W×d, zero-padded to `width` output channels."""
 
     def __init__(self, width_in: int, width_out: int) -> None:
         super().__init__(width_in, width_out, 3, padding=1)
@@ -98,7 +117,7 @@ class Convolution(nn.Conv2d):
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention within each window, with a learnt bias for every relative position."""
+    """Multi-head self-attention in each window, with a learnt bias for every relative position."""
 
     index: Tensor
 
@@ -119,7 +138,7 @@ class Attention(nn.Module):
         bias = fit(self.qkv.bias.view(3, HEADS, -1), 3, HEADS, head).flatten()
         qkv = F.linear(x, weight, bias).view(N, windows, area, 3, HEADS, head)
         position = self.bias_table[self.index].permute(2, 0, 1)  # 6×64×64
-        y = window_attention(qkv, position, mask, HEAD**-0.5)  # N×(windows)×64×(6·head)
+        y = window_attention(qkv, position, mask)  # N×(windows)×64×(6·head)
         out = fit(self.proj.weight.view(-1, HEADS, self.proj.in_features // HEADS), width, HEADS, head)
         return F.linear(y, out.reshape(width, -1), fit(self.proj.bias, width))
 
@@ -155,13 +174,11 @@ class SwinLayer(nn.Module):
         self.project = nn.Linear(2 * WIDTH, WIDTH)
 
     def forward(self, x: Tensor, mask: Tensor | None, keep: Tensor | None) -> Tensor:
-        """mask: `shift_mask`, which fused layers do without; keep: 2×N×1×1×1, what stochastic depth
-        multiplies each branch by, or None to keep all."""
-        operand = fused_operand(x)
+        """mask: `shift_mask`, not needed by the kernels; keep: 2×N×1×1×1, the factors of stochastic depth
+        for the two branches, or None."""
+        operand = kernel_dtype(x)
         if operand is not None:
-            from thera.networks.kernels_swin import swin_layer
-
-            return swin_layer(self, x, keep, operand)
+            return self.in_kernels(x, keep, operand)
         _, H, W, width = x.shape
         y = self.norm1(x)
         if self.shift:
@@ -176,8 +193,22 @@ class SwinLayer(nn.Module):
         y = F.linear(y, fit(self.project.weight, width, hidden), fit(self.project.bias, width))
         return x + (y if keep is None else y * keep[1].to(y.dtype))
 
+    def in_kernels(self, x: Tensor, keep: Tensor | None, operand: torch.dtype) -> Tensor:
+        """`forward` of an aligned x by the kernels. operand: the dtype of matrix products."""
+        from thera.kernels.swin.layer import swin_layer
+
+        return swin_layer(x, keep, self.shift, self.norm1.eps, self.kernel_parameters(), operand)
+
+    def kernel_parameters(self) -> Parameters:
+        from thera.kernels.swin.weights import Parameters
+
+        a = self.attention
+        norm1, qkv, proj = ((m.weight, m.bias) for m in (self.norm1, a.qkv, a.proj))
+        norm2, expand, project = ((m.weight, m.bias) for m in (self.norm2, self.expand, self.project))
+        return Parameters(*norm1, *qkv, a.bias_table, *proj, *norm2, *expand, *project)
+
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Where PyTorch's compiler can run, so can the layer's own kernels: nothing is left to compile."""
+        """Does nothing if there is Triton: the layer then has kernels of its own."""
         if not TRITON:
             super().compile(*args, **kwargs)
 
@@ -229,7 +260,7 @@ class SwinIR(nn.Module):
         rows, columns = reflected(H, features.device), reflected(W, features.device)
         x = features.permute(0, 2, 3, 1)[:, rows][:, :, columns]
         f = self.conv_in(x, width)
-        operand = fused_operand(f)
+        operand = kernel_dtype(f)
         mask = None if operand is not None else shift_mask(x.shape[1], x.shape[2], x.device)
         keep = self._stochastic_depth(x)
         y = self.norm_in(f)
@@ -242,7 +273,7 @@ class SwinIR(nn.Module):
         return y[:, :H, :W].permute(0, 3, 1, 2)
 
     def _stochastic_depth(self, x: Tensor) -> list[Tensor | None]:
-        """In training, whole branches are left out for some of the samples: the deeper, the more often."""
+        """In training, branches are dropped at random for each sample, more often in deeper layers."""
         layers = sum(GROUPS)
         if not (self.training and self.drop_path):
             return [None] * layers
@@ -251,7 +282,7 @@ class SwinIR(nn.Module):
         return list(drawn / kept)
 
     def align(self) -> None:
-        """Turn to aligned widths for good (inference): padded once, not at every call."""
+        """Switch to aligned widths for inference: the parameters are padded once, not at every call."""
         self.aligned = True
         for group in self.groups:
             for layer in group.layers:  # type: ignore[union-attr]
@@ -259,9 +290,11 @@ class SwinIR(nn.Module):
 
 
 def reflected(n: int, device: torch.device) -> Tensor:
-    """Indices 0 … n-1 and on by reflection to the next multiple of the window, as arithmetic on `arange`
-    so that an exported graph takes any n from 1 up."""
+    """The indices 0 … n-1, continued by reflection to the next multiple of the window.
+
+    They are arithmetic on `arange`, so that an exported graph takes any n from 1 up.
+    """
     at = torch.arange((n + WINDOW - 1) // WINDOW * WINDOW, device=device)
     period = max(2 * (n - 1), 1)
-    at = at - at // period * period  # at % period, which the exporter does not know for a variable period
+    at = at - at // period * period  # at % period: the exporter has no % for a variable period
     return torch.minimum(at, period - at)

@@ -1,4 +1,4 @@
-"""The whole network: backbone, hypernetwork, the last layer, the frequency bank and κ."""
+"""The whole network: backbone, hypernetwork, last layer, frequency bank and κ."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ import math
 import torch
 from torch import Tensor, nn
 
-from thera.networks.backbones import EDSR, RDN, DenseBlock, ResidualBlock
 from thera.networks.convnext import Block, ConvNeXt, Widen
+from thera.networks.edsr import EDSR, ResidualBlock
+from thera.networks.rdn import RDN, DenseBlock
 from thera.networks.spec import KAPPA, MEAN, STD, Spec
 from thera.networks.swinir import LayerNorm, SwinIR, SwinLayer
 
-# What is compiled, each kind once: the outermost of these that a layer lies in.
+# The modules that `compile_blocks` compiles. Where they are nested, the outermost.
 BLOCKS = (ResidualBlock, DenseBlock, Block, Widen, SwinLayer, LayerNorm, nn.Conv2d)
+# The largest initial |w|: frequencies that can be seen at the scales of training.
 BANK_RADIUS = {"air": 6 * math.pi, "plus": 8 * math.pi, "pro": 8 * math.pi}
 
 
 class Air(nn.Identity):
-    """No hypernetwork at all: the last layer reads the backbone."""
+    """No hypernetwork: the last layer reads the backbone's features."""
 
     width_out = 64
 
@@ -46,8 +48,8 @@ class Thera(nn.Module):
         self.reset_fields()
 
     def reset_fields(self) -> None:
-        """Start the fields at the image itself: amplitudes near zero, so that no random texture has to be
-        unlearnt; phases uniform; p(|w|) ∝ |w| up to a radius that the training scales can still see."""
+        """Initialise the fields: amplitudes near zero, so that training starts at the image itself and has no
+        random texture to unlearn; uniform phases; components with p(|w|) ∝ |w| up to `BANK_RADIUS`."""
         c = self.spec.components
         radius = BANK_RADIUS[self.spec.variant] * torch.rand(c).sqrt()
         angle = 2 * math.pi * torch.rand(c)
@@ -63,17 +65,17 @@ class Thera(nn.Module):
                 self.components.copy_(bank)
 
     def features(self, image: Tensor) -> Tensor:
-        """N×3×H×W in [0, 1] → N×C×H×W, what the last layer reads."""
+        """N×3×H×W in [0, 1] → N×C×H×W, the input of the last layer."""
         return self.hypernetwork(self.backbone((image - self.mean) / STD))
 
     forward = features
 
     def published_bias(self) -> Tensor:
-        """3: what the published code adds to every output beyond the input pixel (0 for models made here)."""
+        """Three numbers that the published code adds to every output (0 for models made here)."""
         return self.mean.flatten() * float(self.spec.published)
 
     def folded_head(self) -> tuple[Tensor, Tensor]:
-        """The last layer as C×4c and 4c, with the output's factor of ½ folded into the amplitudes."""
+        """The last layer's weight (C×4c) and bias (4c), with the output's factor of ½ in the amplitudes."""
         c = self.spec.components
         weight, bias = self.head.weight.detach().clone(), self.head.bias.detach().clone()
         weight[: 3 * c] *= STD
@@ -86,7 +88,7 @@ class Thera(nn.Module):
         return counts | {"components": self.components.numel(), "kappa": 1}
 
     def compile_blocks(self) -> None:
-        """Compile each kind of block once. Whole networks take far longer to compile and run no faster."""
+        """Compile each kind of block once. A whole network takes far longer to compile and is no faster."""
 
         def visit(module: nn.Module) -> None:
             if isinstance(module, BLOCKS):

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from thera.errors import InvalidInput
 from thera.evaluation.images import SUFFIXES
 from thera.evaluation.resize import cubic
-from thera.networks.fusing import TRITON
+from thera.kernels.available import TRITON
 from thera.training.config import Data
 
 BLOCK = 32  # pixels; where detail decides, places are drawn by blocks of this size
@@ -169,9 +169,9 @@ class Sampler:
         crops = self._crops(u)
         scale = crops.size / P
         if self.device.type == "cuda" and TRITON:
-            from thera.training import kernels
+            from thera.kernels import batch
 
-            drawn = kernels.draw(self.pixels, *crops, u["target"].contiguous(), self.largest)
+            drawn = batch.draw(self.pixels, *crops, u["target"].contiguous(), self.largest)
             return Batch(*drawn, scale**-2)
         crop = self.pixels[crops.numbers(self.largest)].float()  # N×largest×largest×3
         weights = bicubic_weights(crops.size, P, self.largest)  # N×P×largest

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import torch
 
+from thera.models.cuda_graph import Captured
 from thera.networks import Thera
+from thera.networks.heat import field_values
 from thera.networks.spec import STD
-from thera.training.captured import Captured
 from thera.training.config import Teacher
 from thera.training.data import Batch, Crops, Sampler, position, turned
-from thera.training.objective import field_values
 
 
 class Lessons:

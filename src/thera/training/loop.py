@@ -19,10 +19,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from thera.errors import InvalidInput, ModelError, TheraError
+from thera.models.cuda_graph import Captured
 from thera.models.loading import load_network
 from thera.networks import Thera
 from thera.training import checkpoint
-from thera.training.captured import Captured
 from thera.training.config import Config, Objective
 from thera.training.data import Batch, Sampler
 from thera.training.lessons import Lessons

@@ -9,54 +9,13 @@ import torch
 from torch import Tensor
 
 from thera.networks import Thera
-from thera.networks.fusing import operand_type
-from thera.networks.heat import heat_field, relu_field
+from thera.networks.heat import field_values
 from thera.networks.spec import STD
 from thera.training.config import Objective
 from thera.training.data import Batch
 
 EPSILON = 1e-6  # keeps the root differentiable where a patch is flat; an eighth of a grey level
 SEAMED = 8  # one patch in so many has its seams looked at
-
-
-def field_parameters(network: Thera, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Amplitudes (…×3×c), phases (…×c) and components (2×c, or …×2×c where predicted).
-
-    features: N×C×H×W. The phases are never computed in a short format: they are angles of several turns.
-    """
-    c = network.spec.components
-    f = features.permute(0, 2, 3, 1)
-    weight, bias = network.head.weight, network.head.bias
-    # stored as (c, 3); read as (3, c), so that the sum over the components runs along memory
-    w_amplitude = weight[: 3 * c].view(c, 3, -1).transpose(0, 1).reshape(3 * c, -1)
-    amplitude = torch.nn.functional.linear(f, w_amplitude, bias[: 3 * c].view(c, 3).T.flatten())
-    with torch.autocast(f.device.type, enabled=False):
-        angles = torch.nn.functional.linear(f.float(), weight[3 * c :], bias[3 * c :])
-    components = network.components
-    if network.spec.predicted_components:
-        components = angles[..., c:].unflatten(-1, (2, c))
-    return amplitude.unflatten(-1, (3, c)), angles[..., :c], components
-
-
-def field_values(network: Thera, features: Tensor, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-    """Φ - I and ∇Φ(x, 0) at q points in every cell. x: N×H×W×q×2, t: N. Returns …×q×3 and …×q×3×2."""
-    if x.is_cuda and network.spec.renderable and network.spec.components % 32 == 0:
-        from thera.networks.kernels import Fields
-
-        rows, head = features.permute(0, 2, 3, 1), network.head
-        return Fields.apply(
-            rows, head.weight, head.bias, network.components, network.kappa, x, t, operand_type(rows)
-        )
-    amplitude, phase, components = field_parameters(network, features)
-    amplitude, phase = (
-        amplitude.unsqueeze(3),
-        phase.unsqueeze(3),
-    )  # the q points share their cell's parameters
-    if network.spec.predicted_components:
-        components = components.unsqueeze(3)
-    if network.spec.activation == "relu":
-        return relu_field(amplitude, phase, components, x)
-    return heat_field(amplitude, phase, components, network.kappa, x, t.view(-1, 1, 1, 1))
 
 
 def seams(network: Thera, features: Tensor, image: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from thera.evaluation.direct import DirectModel
+from thera.evaluation.ablation_model import AblationModel
 from thera.evaluation.images import image_sets, read
 from thera.evaluation.protocol import degrade, score, unit
 from thera.field import HeatField
@@ -52,7 +52,7 @@ class Validation:
 def upscale(network: Thera, image: Tensor, size: tuple[int, int], ensemble: bool) -> np.ndarray:
     """H×W×3 → size, the mean over four quarter turns of the input if asked for."""
     if not network.spec.renderable:
-        return DirectModel(network, str(image.device)).upscale(image, size, ensemble)
+        return AblationModel(network, str(image.device)).upscale(image, size, ensemble)
     weight, bias = network.folded_head()
     turns = 4 if ensemble else 1
     total = torch.zeros(*size, 3, device=image.device)

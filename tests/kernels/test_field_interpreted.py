@@ -1,0 +1,62 @@
+"""The kernels of the last layer and the heat field against their plain form, under Triton's interpreter."""
+
+import json
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="needs Triton: pip install 'thera[dev]' on Linux")
+
+C = 16  # features
+
+
+def relative(a: torch.Tensor, b: torch.Tensor) -> float:
+    return ((a.double() - b.double()).norm() / b.double().norm()).item()
+
+
+def inputs(c: int, q: int) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
+    """Features, weight, bias, bank and κ, all of which have gradients; x and t."""
+    weight, bias = torch.randn(4 * c, C) / 4, torch.randn(4 * c)
+    weight[3 * c :] *= 5
+    trained = [torch.randn(2, 3, 5, C), weight, bias, 8 * torch.randn(2, c), torch.tensor(0.03)]
+    for tensor in trained:
+        tensor.requires_grad_()
+    return trained, torch.rand(2, 3, 5, q, 2) - 0.5, torch.rand(2)
+
+
+def plain(features, weight, bias, bank, kappa, x, t) -> tuple[torch.Tensor, torch.Tensor]:
+    from thera.networks.heat import heat_field
+
+    c = bank.shape[1]
+    amplitude, phase = (features @ weight.T + bias).split([3 * c, c], -1)
+    amplitude = amplitude.unflatten(-1, (c, 3)).transpose(-1, -2)  # the last layer has them as (c, 3)
+    return heat_field(amplitude.unsqueeze(3), phase.unsqueeze(3), bank, kappa, x, t.view(-1, 1, 1, 1))
+
+
+def report() -> dict[str, list[float]]:
+    """Relative errors of both outputs and of all gradients."""
+    from thera.kernels.field import Fields
+
+    found = {}
+    for q, c in ((1, 64), (3, 32)):
+        torch.manual_seed(q)
+        trained, x, t = inputs(c, q)
+        results = Fields.apply(*trained, x, t, torch.float32), plain(*trained, x, t)
+        weights = [torch.randn_like(value) for value in results[0]]
+        gradients = [
+            torch.autograd.grad([(v * w).sum() for v, w in zip(values, weights, strict=True)], trained)
+            for values in results
+        ]
+        pairs = [*zip(*results, strict=True), *zip(*gradients, strict=True)]
+        found[f"{q} targets"] = [relative(a.detach(), b.detach()) for a, b in pairs]
+    return found
+
+
+@pytest.mark.parametrize("case", ["1 targets", "3 targets"])
+def test_fused_field_and_every_gradient_equal_the_plain_form(found, case):
+    assert len(found[case]) == 2 + 5
+    assert max(found[case]) < 1e-5  # float32 sums of at most 64 terms
+
+
+if __name__ == "__main__":
+    print(json.dumps(report()))

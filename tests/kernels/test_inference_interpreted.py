@@ -1,0 +1,95 @@
+"""The kernels of inference under Triton's interpreter, on a CPU: their arithmetic and their borders.
+
+Triton reads TRITON_INTERPRET when it is imported, so the comparison runs in another process: the `found`
+fixture runs this file as a script and gives the tests what it printed.
+"""
+
+import json
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="needs Triton, which only comes with PyTorch for CUDA")
+
+SCALES = (1, 2, 3, 4, 2.5, 9, 0.6)
+
+
+def errors(C: int, c: int, shape: tuple[int, int], turns: float) -> list[float]:
+    """Largest errors of renderings at all scales, of values that have a standard deviation of about one.
+
+    The phases go through so many turns.
+    """
+    from thera.field import HeatField
+    from thera.models.cuda import CudaHead
+
+    class Fused(CudaHead):
+        place = None
+
+    torch.manual_seed(0)
+    weight = torch.randn(C, 4 * c) / C**0.5
+    weight[:, : 3 * c] *= (2 / c) ** 0.5
+    weight[:, 3 * c :] *= 3 * turns
+    bias = torch.rand(4 * c) - 0.5
+    bias[: 3 * c] *= (2 / c) ** 0.5
+    constants = weight, bias, 3 * torch.randn(2, c), 0.03
+    pixels, features = torch.rand(*shape, 3), torch.randn(*shape, C)
+    head = Fused(*constants, tf32=True)
+    head._prepare(fuse=True)
+    assert head.fused
+    ours, plain = HeatField.of(head, pixels, features), HeatField(pixels, features, *constants)
+    return [(ours.render(scale=s) - plain.render(scale=s)).abs().max().item() for s in SCALES]
+
+
+def edsr_error() -> float:
+    from thera.networks.edsr import EDSR
+    from thera.networks.inference import FastEDSR
+
+    torch.manual_seed(0)
+    plain = EDSR(blocks=2).to(memory_format=torch.channels_last).requires_grad_(False)
+    image = torch.rand(1, 3, 5, 7).contiguous(memory_format=torch.channels_last)
+    return (FastEDSR(plain)(image) - plain(image)).abs().max().item()
+
+
+def report() -> dict[str, object]:
+    from thera.kernels import render as kernels
+
+    kernels.MULTIPROCESSORS = 6
+    results: dict[str, object] = {
+        "air": errors(64, 32, (5, 7), turns=0.1),
+        "plus": errors(128, 64, (5, 7), turns=0.1),
+        "one cell": errors(64, 64, (1, 1), turns=0.1),
+        "several tiles": errors(64, 32, (9, 23), turns=0.1),
+        "many turns": errors(64, 32, (3, 4), turns=5),
+    }
+    weight, x = torch.randn(64, 128), torch.randn(500, 64)
+    layer = kernels.LastLayer.of(weight, torch.zeros(128))
+    phases = layer.weight[96:].double() + layer.rest.double()
+    results["split"] = (phases.T - weight[:, 96:].double()).abs().max().item()
+    results["edsr"] = edsr_error()
+    results["rounded"] = ((kernels.upper(x) - x).abs() / x.abs()).max().item()
+    return results
+
+
+@pytest.mark.parametrize("case", ["air", "plus", "one cell", "several tiles"])
+def test_fused_rendering_equals_the_plain_form_at_every_scale(found, case):
+    """Amplitudes and tables of eleven binary digits, 2⁻¹² = 2.4e-4 each, in sums whose size is about one."""
+    assert len(found[case]) == len(SCALES)
+    assert 1e-6 < max(found[case]) < 2e-3
+
+
+def test_phases_of_many_turns_keep_their_digits(found):
+    """Phases that had lost digits to TF32 would be wrong by 2⁻¹² of 30 radians: 7e-3."""
+    assert max(found["many turns"]) < 2e-3
+
+
+def test_phases_are_multiplied_by_all_of_their_weights(found):
+    assert found["split"] == 0
+    assert 2**-13 < found["rounded"] <= 2**-11
+
+
+def test_fused_edsr_equals_the_plain_form(found):
+    assert found["edsr"] < 1e-6  # the same sums, but for the last bit
+
+
+if __name__ == "__main__":
+    print(json.dumps(report()))
