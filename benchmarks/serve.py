@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -38,24 +38,27 @@ SIDE, ZOOM, TILE = 192, 8, 512
 
 
 @contextmanager
-def serving(folder: Path, *options: str) -> Iterator[tuple[int, psutil.Process]]:
-    """The port and the process of `thera serve`."""
+def program(command: str, *options: str) -> Iterator[tuple[int, psutil.Process]]:
+    """The port and the process of `thera serve` or `thera app`."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "thera", "serve", str(folder), "--port", str(port), "--no-cache", "-q"]
-    program = subprocess.Popen([*command, *options])
+    running = subprocess.Popen([sys.executable, "-m", "thera", command, *options, "--port", str(port)])
     try:
         while True:
             try:
                 socket.create_connection(("127.0.0.1", port)).close()
                 break
             except OSError:
-                assert program.poll() is None, "thera serve ended"
+                assert running.poll() is None, f"thera {command} ended"
                 time.sleep(0.1)
-        yield port, psutil.Process(program.pid)
+        yield port, psutil.Process(running.pid)
     finally:
-        program.terminate()
-        program.wait()
+        running.terminate()
+        running.wait()
+
+
+def serving(folder: Path, *options: str) -> AbstractContextManager[tuple[int, psutil.Process]]:
+    return program("serve", str(folder), "--no-cache", "-q", *options)
 
 
 def tile(name: str, left: int = 0, top: int = 0) -> str:

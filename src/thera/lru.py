@@ -45,8 +45,17 @@ class LRU(Generic[Item]):
                 return
             self._items[key] = item, size
             self.nbytes += size
-            while self.nbytes > self.most:
-                self.nbytes -= self._items.popitem(last=False)[1][1]
+            self._shrink()
+
+    def resize(self, most: int) -> None:
+        """Changes how many bytes are kept, and drops what is too much."""
+        with self._lock:
+            self.most = most
+            self._shrink()
+
+    def _shrink(self) -> None:
+        while self.nbytes > self.most:
+            self.nbytes -= self._items.popitem(last=False)[1][1]
 
     def get_or_make(self, key: Hashable | None, make: Callable[[], Item]) -> Item:
         """The item of a key, made now if it is not here. A key of None disables caching."""

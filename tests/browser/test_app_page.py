@@ -15,6 +15,7 @@ from app_page import ASTRONAUT, captured, drop, levels, opened, program, settle,
 from PIL import Image
 
 import thera
+from thera.tiled import TiledField
 from thera.web import gallery
 from thera.web.export import export_page
 
@@ -42,8 +43,8 @@ def test_a_dropped_picture_is_seen_at_once_and_live_when_it_is_encoded(
     page: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert page.get_by_text("127.0.0.1").is_visible()  # it says that it is on loopback
-    real, go = gallery.encode, Event()
-    monkeypatch.setattr(gallery, "encode", lambda *given: (go.wait(20), real(*given))[1])
+    real, go = TiledField.encode, Event()
+    monkeypatch.setattr(TiledField, "encode", lambda *given: (go.wait(20), real(*given))[1])
     drop(page, PHOTO)
     settle(page, "thera.painter.pixels")
     assert page.locator("#work").is_visible() and "Encoding" in page.inner_text("#work")
@@ -91,8 +92,8 @@ def test_two_fingers_zoom_and_turn(browser: Any) -> None:
         touch = page.context.new_cdp_session(page)
 
         def fingers(kind: str, *points: tuple[float, float]) -> None:
-            told = [{"x": x, "y": y, "id": i} for i, (x, y) in enumerate(points)]
-            touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": told})
+            touches = [{"x": x, "y": y, "id": i} for i, (x, y) in enumerate(points)]
+            touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": touches})
 
         fingers("touchStart", (150, 300), (250, 300))
         for step in (1, 2, 3, 4):  # apart to twice the distance, and round by a quarter
@@ -156,7 +157,7 @@ def test_encoding_and_downloads_can_be_cancelled(page: Any, monkeypatch: pytest.
             stopped.set()
 
     with monkeypatch.context() as patch:
-        patch.setattr(gallery, "encode", slow)
+        patch.setattr(gallery.Gallery, "pack", slow)
         drop(page, PHOTO)
         settle(page, "document.getElementById('share').value === 0.4")
         page.click("#cancel")
@@ -165,7 +166,7 @@ def test_encoding_and_downloads_can_be_cancelled(page: Any, monkeypatch: pytest.
     assert page.get_attribute("#status", "data-mode") == "pixels"
     stopped.clear()
     with monkeypatch.context() as patch:
-        patch.setattr("thera.web.app.scale_file", slow)
+        patch.setattr("thera.web.app.write_result", slow)
         page.click("#download")
         settle(page, "document.getElementById('share').value === 0.4")
         page.click("#cancel")

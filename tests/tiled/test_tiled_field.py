@@ -211,3 +211,34 @@ def test_a_report_may_stop_between_two_tiles(model):
     with pytest.raises(InterruptedError):
         field.fields((0, 0, 64, 64), report)
     assert len(encoded) == 3
+
+
+def test_fields_that_share_a_lock_are_encoded_one_tile_at_a_time(model):
+    class Lock:
+        held = entered = 0
+
+        def __enter__(self) -> None:
+            assert not self.held
+            self.held, self.entered = True, self.entered + 1
+
+        def __exit__(self, *error: object) -> None:
+            self.held = False
+
+    for ensemble in (False, True):
+        options = Options(ensemble=ensemble, lock=Lock())
+        field = TiledField(model, ArraySource(np.zeros((32, 40, 3), np.float32)), options, side=16)
+        field.fields((0, 0, 32, 40))
+        assert options.lock.entered == len(field.parts((0, 0, 32, 40))) * options.rotations
+        assert not options.lock.held
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_parts_cover_a_box_once_and_lie_in_one_tile_each(model, kept):
+    image = ArraySource(np.zeros((64, 90, 3), np.float32))
+    field = TiledField(model, image, side=16, tiles=KeptTiles() if kept else None)
+    count = np.zeros((64, 90), int)
+    for top, left, bottom, right in field.parts((5, 7, 60, 88)):
+        count[top:bottom, left:right] += 1
+        assert bottom - top <= 17 and right - left <= 17
+        assert not kept or len(field.tiles((top, left, bottom, right))) == 1
+    assert count.sum() == 55 * 81 and count.max() == 1

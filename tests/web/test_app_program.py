@@ -17,6 +17,7 @@ from PIL import Image
 
 from thera.cli.main import run
 from thera.field import HeatField
+from thera.tiled import TiledField
 from thera.web import gallery, jobs, tiles
 from thera.web.guard import refusal
 from thera.web.packing import unpack
@@ -96,8 +97,8 @@ def test_a_picture_too_large_for_one_piece_is_tiled_from_what_is_near(
     expected = astronaut_field.render(region=(8, 16, 32, 48), size=(96, 128))
     assert np.abs(tile - 255 * np.clip(expected, 0, 1)).max() <= 0.51
     job = client.post(f"/api/pictures/{picture['id']}/field", params={"model": "edsr-air"}).json()
-    told = finished(client, job)
-    assert told["state"] == "failed" and "zoom in" in told["message"]
+    ended = finished(client, job)
+    assert ended["state"] == "failed" and "zoom in" in ended["message"]
 
 
 @pytest.mark.parametrize("shown", ["picture", "gradient", "laplacian"])
@@ -118,7 +119,7 @@ def test_a_tile_of_too_much_to_encode_is_drawn_from_means_of_the_pixels(
     picture = add(client, file.getvalue())
     exact = tile(0, 96)
     for module in (gallery, tiles):
-        monkeypatch.setattr(module, "MOST_CELLS", 1000)
+        monkeypatch.setattr(module, "MOST_CELLS", 100)
     means = tile(0, 96)
     # Of a wave of 2π/0.3 pixels, differences over 4 of them keep sin(0.6)/0.6, or 94%.
     assert np.abs(means - exact)[1:-1, 1:-1].max() < 0.1 * np.ptp(exact)
@@ -185,16 +186,16 @@ def test_a_job_that_fails_leaves_no_folder(
 
 
 def test_a_cancelled_job_stops_at_its_next_step(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    going, stop, steps = Event(), Event(), []
+    going, stop, encoded, encode = Event(), Event(), [], TiledField.encode
 
-    def slow(model: Any, pixels: Any, region: Any, progress: Any) -> None:
-        for step in range(1000):
-            steps.append(step)
-            going.set()
-            stop.wait(5)
-            progress(step / 1000)
+    def slow(field: TiledField, tile: Any) -> list[HeatField]:
+        encoded.append(tile)
+        going.set()
+        stop.wait(5)
+        return encode(field, tile)
 
-    monkeypatch.setattr(gallery, "encode", slow)
+    monkeypatch.setattr(gallery, "LARGEST_TILE", 16)
+    monkeypatch.setattr(TiledField, "encode", slow)
     picture = add(client)
     job = client.post(f"/api/pictures/{picture['id']}/field", params={"model": "edsr-air"}).json()
     assert going.wait(10)
@@ -203,24 +204,23 @@ def test_a_cancelled_job_stops_at_its_next_step(client: Any, monkeypatch: pytest
     monkeypatch.undo()
     after = client.post(f"/api/pictures/{picture['id']}/field", params={"model": "edsr-air"}).json()
     assert finished(client, after)["state"] == "done"  # what comes next is not held up
-    assert len(steps) == 1
+    assert len(encoded) == 1
     assert client.get(f"/api/jobs/{job['id']}/result").status_code == 409
 
 
 def test_a_job_that_nobody_asks_about_stops(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "FORGOTTEN", 0.05)
-    stopped = Event()
+    stopped, report = Event(), jobs.Job.report
 
-    def slow(model: Any, pixels: Any, region: Any, progress: Any) -> None:
+    def watched(job: jobs.Job, share: float) -> None:
         try:
-            for _ in range(100):
-                time.sleep(0.02)
-                progress(0.5)
+            time.sleep(0.1)
+            report(job, share)
         except jobs.Stopped:
             stopped.set()
             raise
 
-    monkeypatch.setattr(gallery, "encode", slow)
+    monkeypatch.setattr(jobs.Job, "report", watched)
     picture = add(client)
     client.post(f"/api/pictures/{picture['id']}/field", params={"model": "edsr-air"})
     assert stopped.wait(5)
@@ -292,7 +292,7 @@ def test_a_model_that_is_none_is_refused_at_the_start() -> None:
     from thera.errors import ModelError
     from thera.web.app import create_app
 
-    with pytest.raises(ModelError, match="unknown model 'nope'"):
+    with pytest.raises(ModelError, match="no file or model 'nope'"):
         create_app([ASTRONAUT], model="nope")
 
 
@@ -388,3 +388,24 @@ def test_the_socket_is_on_loopback_and_another_port_is_found() -> None:
     with listening(0) as first:
         host, port = first.getsockname()
         assert host == "127.0.0.1" and port > 0
+
+
+def test_a_raster_is_downloaded_as_the_program_scales_it(client: Any, tmp_path: Path) -> None:
+    rasterio = pytest.importorskip("rasterio")
+    values = np.arange(30 * 40, dtype=np.int16).reshape(1, 30, 40)
+    values[0, :5, :5] = -1
+    place = {"crs": "EPSG:32633", "transform": rasterio.Affine(10, 0, 4e5, 0, -10, 6.6e6), "nodata": -1}
+    shape = {"height": 30, "width": 40, "count": 1, "dtype": "int16", "driver": "GTiff"}
+    with rasterio.open(tmp_path / "dem.tif", "w", **shape, **place) as dataset:
+        dataset.write(values)
+    picture = add(client, (tmp_path / "dem.tif").read_bytes(), "dem.tif")
+    order = {"model": "edsr-air", "scale": 2}
+    job = client.post(f"/api/pictures/{picture['id']}/result", json=order).json()
+    assert finished(client, job)["state"] == "done"
+    (tmp_path / "app.tif").write_bytes(client.get(f"/api/jobs/{job['id']}/result").content)
+    with pytest.raises(SystemExit) as ended:
+        run(["upscale", str(tmp_path / "dem.tif"), "-s", "2", "-m", "edsr-air", "-q"])
+    assert ended.value.code == 0
+    with rasterio.open(tmp_path / "app.tif") as app, rasterio.open(tmp_path / "dem_x2.tif") as program:
+        assert app.crs == program.crs and app.nodata == -1 and app.transform == program.transform
+        np.testing.assert_array_equal(app.read(), program.read())

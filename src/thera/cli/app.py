@@ -10,7 +10,7 @@ from threading import Timer
 
 import click
 
-from thera.cli.parameters import engine_options
+from thera.cli.parameters import Bytes, engine_options
 from thera.errors import InvalidInput, MissingDependency
 
 #: Where the page is looked for first; another free port is taken when this one is not.
@@ -29,6 +29,7 @@ PORT = 8372
 @click.option("--port", type=click.IntRange(0, 65535), help=f"[default: {PORT}, or another that is free]")
 @click.option("--browser/--no-browser", default=True, help="Open the page in the browser. [default: yes]")
 @click.option("--max-pixels", type=int, help="Open pictures up to this many pixels. [default: 134 million]")
+@click.option("--memory", type=Bytes(), default="1.25GiB", show_default=True, help="To take, about.")
 @engine_options
 def command(
     images: tuple[Path, ...],
@@ -38,6 +39,7 @@ def command(
     port: int | None,
     browser: bool,
     max_pixels: int | None,
+    memory: int,
     engine: str,
     device: str,
     precision: str,
@@ -67,7 +69,7 @@ def command(
         from thera.web.app import create_app
     except ImportError as error:
         raise MissingDependency("The page needs FastAPI and uvicorn: pip install 'thera[web]'.") from error
-    app = create_app(images, model, engine, device, precision, max_pixels)
+    app = create_app(images, model, engine, device, precision, max_pixels, memory)
     with listening(port) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         click.echo(f"Thera is at {url}\nOnly this computer can reach it. Ctrl-C ends it.", err=True)

@@ -39,7 +39,7 @@ MODEL = "edsr-air"
 @click.option(
     "--encoders", type=click.IntRange(1), default=1, show_default=True, help="Networks that run at once."
 )
-@click.option("--memory", type=Bytes(), default="1GiB", show_default=True, help="For what is kept at hand.")
+@click.option("--memory", type=Bytes(), default="512MiB", show_default=True, help="For what is kept at hand.")
 @click.option(
     "--cache",
     type=click.Path(file_okay=False, path_type=Path),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from thera.imaging.files import FileOptions, FileScaling, check_output, default_suffix, prepare_file
 from thera.imaging.formats import FORMATS, format_of
+from thera.imaging.picture import Picture
 from thera.imaging.sizing import TargetSize
 from thera.models import Model
 from thera.tiled import Options
@@ -42,11 +43,18 @@ class Request:
 
 
 def prepare(
-    source: Path, model: Model, request: Request, output: Path | None, folder: Path, stem: str
+    source: Path,
+    model: Model,
+    request: Request,
+    output: Path | None,
+    folder: Path,
+    stem: str,
+    picture: Picture | None = None,
 ) -> FileScaling | RasterScaling:
     """Reads or describes `source`, and checks all that scaling it needs before anything is computed.
 
     `output`: where to write; unless given, a file in `folder` named `stem`, with the ending that suits.
+    `picture`: what `source` holds, if it was read before.
     """
     file = request.file
     if request.is_raster(source, output):
@@ -56,7 +64,7 @@ def prepare(
         return prepare_raster(source, output, model, request.target, request.options, options)
     if output is not None:  # refused before anything is read
         check_output(source, output, file)
-    picture = file.read(source)
+    picture = picture or file.read(source)
     if output is None:
         output = named(source, folder, stem, default_suffix(source, picture, file.form))
         check_output(source, output, file)

@@ -16,7 +16,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from thera.errors import InvalidInput, ServerBusy, TheraError, UnknownImage
-from thera.web.pages import PAGE
+from thera.pages import VIEWER
 
 from .server import PREFIX, Server
 
@@ -64,7 +64,7 @@ def create_app(server: Server) -> FastAPI:
         return FileResponse(FRONT / "index.html", headers=policy)
 
     app.mount("/page", StaticFiles(directory=FRONT))
-    app.mount("/viewer", StaticFiles(directory=PAGE))
+    app.mount("/viewer", StaticFiles(directory=VIEWER))
     return app
 
 

@@ -1,4 +1,4 @@
-"""What was computed, kept within bounds: recent things in memory, blocks of fields on disk."""
+"""Encoded tiles on disk, up to a number of bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,38 +19,6 @@ from thera.errors import ImageFileError
 from thera.files import replacing
 
 _SUFFIX = ".block.npz"
-
-
-class Memory:
-    """The things asked for last, up to `most` bytes in all. Several threads may use it at once.
-
-    >>> memory = Memory(100)
-    >>> memory.put("a", "A", 60); memory.put("b", "B", 60)
-    >>> memory.get("a"), memory.get("b"), memory.nbytes
-    (None, 'B', 60)
-    """
-
-    def __init__(self, most: int) -> None:
-        self.most, self.nbytes = most, 0
-        self._items: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, key: Hashable) -> Any | None:
-        with self._lock:
-            if key not in self._items:
-                return None
-            self._items.move_to_end(key)
-            return self._items[key][0]
-
-    def put(self, key: Hashable, item: Any, nbytes: int) -> None:
-        """Keeps an item of so many bytes, unless it alone would not fit."""
-        if nbytes > self.most:
-            return
-        with self._lock:
-            self.nbytes += nbytes - self._items.pop(key, (None, 0))[1]
-            self._items[key] = item, nbytes
-            while self.nbytes > self.most:
-                self.nbytes -= self._items.popitem(last=False)[1][1]
 
 
 class Disk:

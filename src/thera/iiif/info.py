@@ -1,4 +1,4 @@
-"""`info.json`: what an image is and what may be asked of it."""
+"""`info.json`: what an image is, and which requests for it are answered."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from .requests import IMAGE_FORMATS, Canvas
 
 CONTEXT = "http://iiif.io/api/image/3/context.json"
 PROFILE = "http://iiif.io/api/image/3/level2.json"
-#: Pixels along a side of the tiles that viewers are told to ask for.
+#: Side in pixels of the tiles that viewers are to ask for.
 TILE = 512
-#: What is done beyond level 2.
+#: Features beyond level 2.
 FEATURES = ("canonicalLinkHeader", "mirroring", "profileLinkHeader", "rotationArbitrary", "sizeUpscaling")
 
 
@@ -19,14 +19,14 @@ def information(
 ) -> dict[str, Any]:
     """The image information of the image at the URI `base`; `larger` is the URI of the same image enlarged.
 
-    >>> told = information("http://localhost/photo", Canvas(1200, 900, 10**7), grey=False, alpha=False)
-    >>> told["sizes"], told["tiles"]
+    >>> info = information("http://localhost/photo", Canvas(1200, 900, 10**7), grey=False, alpha=False)
+    >>> info["sizes"], info["tiles"]
     ([{'width': 300, 'height': 225}, {'width': 600, 'height': 450}, {'width': 1200, 'height': 900}], \
 [{'width': 512, 'height': 512, 'scaleFactors': [1, 2, 4]}])
     """
     factors = scale_factors(canvas)
     halves = [(-(-canvas.width // factor), -(-canvas.height // factor)) for factor in reversed(factors)]
-    told = {
+    info = {
         "@context": CONTEXT,
         "id": base,
         "type": "ImageService3",
@@ -47,8 +47,8 @@ def information(
         "extraFeatures": list(FEATURES),
     }
     if larger is not None:
-        told["service"] = [{"id": larger, "type": "ImageService3", "profile": "level2"}]
-    return told
+        info["service"] = [{"id": larger, "type": "ImageService3", "profile": "level2"}]
+    return info
 
 
 def scale_factors(canvas: Canvas) -> list[int]:

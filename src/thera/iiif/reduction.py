@@ -7,33 +7,31 @@ at a quarter. So nothing has to be encoded to see a picture whole. The filter is
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
-from thera.field import Filter
+from thera.field import Gaussian
 from thera.field.grid import Axis, Taps, reading
+from thera.tiled import Source
 
 #: Output pixels along a side of what is averaged at a time: a product with few zeros in its matrix.
 PIECE = 16
+#: Input pixels that are read at a time.
+BAND_PIXELS = 1 << 20
 
-Cells = Callable[[int, int, int, int], NDArray[np.float32]]
 Weights = tuple[int, NDArray[np.float32]]  # the first cell, and (output pixels, cells from there on)
 
 
-def reduced(
-    cells: Cells, shape: tuple[int, int], rows: Axis, cols: Axis, psf: Filter, kappa: float
-) -> NDArray[np.float32]:
-    """The picture of `shape` at the output pixels of two axes, (rows, columns, 3)."""
-    down, along = _weights(rows, shape[0], psf, kappa), _weights(cols, shape[1], psf, kappa)
+def reduced(source: Source, rows: Axis, cols: Axis, kappa: float) -> NDArray[np.float32]:
+    """A picture at the output pixels of two axes, (rows, columns, 3)."""
+    H, W = source.shape
+    down, along = _weights(rows, H, kappa), _weights(cols, W, kappa)
     left = along[0][0]
     right = max(first + matrix.shape[1] for first, matrix in along)
     out = np.empty((len(rows), len(cols), 3), np.float32)
     row = 0
     for top, matrix in down:
-        values = cells(top, left, top + matrix.shape[1], right)
-        values = (matrix @ values.reshape(len(values), -1)).reshape(len(matrix), -1, 3)
+        values = _averaged(source, top, matrix, left, right)
         col = 0
         for first, across in along:
             part = values[:, first - left : first - left + across.shape[1]]
@@ -43,9 +41,22 @@ def reduced(
     return out
 
 
-def _weights(axis: Axis, cells: int, psf: Filter, kappa: float) -> list[Weights]:
+def _averaged(
+    source: Source, top: int, matrix: NDArray[np.float32], left: int, right: int
+) -> NDArray[np.float32]:
+    """The rows of cells from `top` on, averaged by a matrix, some of them at a time."""
+    count, height = max(1, BAND_PIXELS // (right - left)), matrix.shape[1]
+    total = np.zeros((len(matrix), 3 * (right - left)), np.float32)
+    for start in range(0, height, count):
+        stop = min(start + count, height)
+        cells = source.cells((top + start, left, top + stop, right))
+        total += matrix[:, start:stop] @ cells.reshape(stop - start, -1)
+    return total.reshape(len(matrix), -1, 3)
+
+
+def _weights(axis: Axis, cells: int, kappa: float) -> list[Weights]:
     """By which weights each output pixel averages the cells of an axis, some output pixels at a time."""
-    way, found = reading(axis, cells, psf, kappa, order=0), []
+    way, found = reading(axis, cells, Gaussian(), kappa, order=0), []
     for start in range(0, len(axis), PIECE):
         part = way.band(start, min(start + PIECE, len(axis)))
         assert isinstance(part.taps, Taps), "an output pixel averages several cells"

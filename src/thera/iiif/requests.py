@@ -55,7 +55,7 @@ class Canvas:
 
 
 @dataclass(frozen=True)
-class Request:
+class ImageRequest:
     """One image to be made: whole pixels of a canvas, scaled, mirrored, turned, and written as a format.
 
     `region` is (left, top, width, height), `size` the (width, height) it is scaled to before it is turned by
@@ -101,7 +101,7 @@ class Request:
         return f"{region}/{size}/{'!' * self.mirrored}{angle}/{self.quality}.{self.format}"
 
 
-def parse(region: str, size: str, rotation: str, ending: str, canvas: Canvas, default: str) -> Request:
+def parse(region: str, size: str, rotation: str, ending: str, canvas: Canvas, default: str) -> ImageRequest:
     """The request that four parts of a URI make; `default` is the quality that "default" stands for.
 
     >>> parse("0,0,100,100", "^200,", "0", "default.jpg", Canvas(600, 400, 10**7), default="color").size
@@ -117,7 +117,7 @@ def parse(region: str, size: str, rotation: str, ending: str, canvas: Canvas, de
         raise InvalidInput(f"The quality {quality!r} is not served: ask for {', '.join(QUALITIES)}.")
     box = parse_region(region, canvas)
     mirrored, angle = parse_rotation(rotation)
-    request = Request(
+    request = ImageRequest(
         canvas,
         box,
         parse_size(size, box[2], box[3], canvas),
@@ -210,7 +210,7 @@ def parse_rotation(text: str) -> tuple[bool, float]:
     return bool(found[1]), float(found[2]) % 360
 
 
-def _check_size(request: Request) -> None:
+def _check_size(request: ImageRequest) -> None:
     """Refuses images without pixels, with more than a response may have, or than the format holds."""
     form = IMAGE_FORMATS[request.format][0]
     most = request.canvas.max_area

@@ -10,6 +10,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from fastapi import Request, Response
@@ -17,7 +18,7 @@ from fastapi import Request, Response
 from thera._version import __version__
 from thera.errors import ImageFileError, TheraError, UnknownImage
 from thera.imaging.reading import read
-from thera.lru import Memory
+from thera.lru import LRU
 from thera.models import Model
 
 from .admission import Admission
@@ -25,12 +26,12 @@ from .blocks import Blocks, Shared
 from .cache import Disk
 from .folder import Folder, Image
 from .info import CONTEXT, PROFILE, information
+from .pictures import Facts, ServedPicture
 from .rendering import Renderer
 from .requests import IMAGE_FORMATS, Canvas, parse
-from .source import Facts, Source
 
 PREFIX = "/iiif/3/"
-#: What facts of a file are counted as in memory, with all that holds them.
+#: Bytes that the facts of a file count as in memory.
 FACTS_BYTES = 1024
 
 
@@ -50,7 +51,7 @@ class Settings:
     max_source: int = 1 << 27
     queue: int = 128
     encoders: int = 1
-    memory: int = 1 << 30
+    memory: int = 1 << 29
     cache: Path | None = None
     cache_size: int = 8 << 30
     quality: int = 90
@@ -64,7 +65,7 @@ class Server:
     def __init__(self, folder: str | Path, model: Model, settings: Settings | None = None) -> None:
         settings = settings or Settings()
         self.settings, self.folder = settings, Folder(folder, settings.zoom)
-        self.memory = Memory(settings.memory)
+        self.memory: LRU[Any] = LRU(settings.memory)
         self.disk = None if settings.cache is None else Disk(settings.cache, settings.cache_size)
         self._encoders = ThreadPoolExecutor(settings.encoders, "encoder")
         self._painters = ThreadPoolExecutor(os.cpu_count() or 1, "painter")
@@ -104,30 +105,31 @@ class Server:
         height, width = facts.shape
         return Canvas(width * zoom, height * zoom, self.settings.max_pixels)
 
-    async def source(self, image: Image) -> Source:
-        """The picture of a file, decoded once for all who ask for it at the time."""
-        known = self.memory.get(("source", image.key))
+    async def picture(self, image: Image) -> ServedPicture:
+        """The picture of a file. Concurrent requests decode it once."""
+        known = self.memory.get(("picture", image.key))
         return known or await self._opening.get(image.key, lambda: self._open(image))
 
     async def facts(self, image: Image) -> Facts:
-        """What is known of a file once it was decoded, also when its pixels have been put away again."""
+        """What is known of a file once it was decoded, even if its pixels are not kept any more."""
         known = self.memory.get(("facts", image.key))
         if known is None:
             async with self.admission.work(0):
-                known = (await self.source(image)).facts
+                known = (await self.picture(image)).facts
             self.memory.put(("facts", image.key), known, FACTS_BYTES)
         return known
 
-    async def _open(self, image: Image) -> Source:
-        def opened() -> Source:
+    async def _open(self, image: Image) -> ServedPicture:
+        def opened() -> ServedPicture:
             try:
-                source = Source.of(read(image.path, self.settings.max_source), image.key)
+                halo = self.blocks.model.info.halo
+                picture = ServedPicture.of(read(image.path, self.settings.max_source), image.key, halo)
             except TheraError as error:
-                # Whatever was wrong, it is the file's; where that lies is nobody's affair.
+                # Whatever was wrong, the file is to blame. Clients need not know where it lies.
                 reason = str(error).removeprefix(f"{image.path}: ").replace(str(image.path), "It")
                 raise ImageFileError(f"{image.name}: {reason}") from error
-            self.memory.put(("source", image.key), source, source.nbytes)
-            return source
+            self.memory.put(("picture", image.key), picture)
+            return picture
 
         return await asyncio.get_running_loop().run_in_executor(self._readers, opened)
 
@@ -136,14 +138,14 @@ class Server:
         larger = None
         if image.zoom == 1 and self.settings.zoom > 1:
             larger = self.base(request, Image(image.name, image.path, image.version, self.settings.zoom))
-        told = information(
+        info = information(
             self.base(request, image),
             self.canvas(facts, image.zoom),
             grey=facts.grey,
             alpha=facts.alpha,
             larger=larger,
         )
-        body = json.dumps(told, indent=2, ensure_ascii=False).encode()
+        body = json.dumps(info, indent=2, ensure_ascii=False).encode()
         kind = _negotiated(request.headers.get("accept", "*/*"))
         headers = {"Vary": "Accept", "Link": f'<{PROFILE}>;rel="profile"'}
         return self._respond(request, body, kind, _tag(body, kind), headers)
@@ -164,8 +166,8 @@ class Server:
         if body is None:
             width, height = wanted.turned_size
             async with self.admission.work(width * height):
-                source = await self.source(image)
-                body = await self._renderer.image(source, image.zoom, wanted)
+                picture = await self.picture(image)
+                body = await self._renderer.image(picture, image.zoom, wanted)
             self.memory.put(key, body, len(body))
         return self._respond(request, body, kind, tag, headers)
 
@@ -205,6 +207,6 @@ def _tag(*contents: object) -> str:
 
 
 def _matches(request: Request, tag: str) -> bool:
-    """Whether the client has the response already."""
+    """True if the client has the response already."""
     known = [each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")]
     return tag in known or known == ["*"]

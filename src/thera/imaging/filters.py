@@ -1,13 +1,17 @@
-"""Filters by the names that a person gives them."""
+"""Filters by name."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from thera.errors import InvalidInput
 from thera.field import Box, Butterworth, Filter, Gaussian, Ideal, Point, Seamless
 
+FilterName = Literal["gaussian", "box", "butterworth", "ideal", "none"]
+
 
 def filter_of(shape: str | None, sharpness: float) -> Filter | None:
-    """The filter that a shape and a sharpness mean; None is the model's own.
+    """The filter of a shape and a sharpness; None stands for the model's own.
 
     >>> filter_of("box", 2)
     Box(width=0.5)
@@ -25,3 +29,8 @@ def filter_of(shape: str | None, sharpness: float) -> Filter | None:
     if shape == "none":
         return Point()
     return Seamless(1 / sharpness) if shape is None else Gaussian(1 / sharpness)
+
+
+def page_filter(name: FilterName, sharpness: float) -> Filter | None:
+    """The filter that a page calls by this name: its Gaussian is the model's own, without seams."""
+    return filter_of(None if name == "gaussian" else name, sharpness)

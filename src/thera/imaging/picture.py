@@ -1,5 +1,6 @@
 """A picture in memory: its samples as the file had them, what its channels mean, and what it carries."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
@@ -16,6 +17,10 @@ from .metadata import FROM_BOTTOM, FROM_RIGHT, SIDEWAYS, Metadata
 
 Colour = Literal["grey", "rgb", "cmyk"]
 CHANNELS: dict[Colour, int] = {"grey": 1, "rgb": 3, "cmyk": 4}
+
+
+#: Samples that are converted at a time, so that no float copy of a whole picture is made.
+BAND_SAMPLES = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -136,20 +141,42 @@ class Picture:
         """The picture over white, for formats without transparency; its colours, if alpha is only data."""
         if not self.covers:
             return replace(self, samples=self.samples[..., :-1], alpha=False)
-        alpha = Range.of(self.samples[..., -1:]).normalise(self.samples[..., -1:])
-        span = Range.of(self.samples[..., :-1])
+        colours, alpha = self.samples[..., :-1], self.samples[..., -1:]
+        spans = Range.of(colours), Range.of(alpha)
         white = 0.0 if self.colour == "cmyk" else 1.0
-        values = span.normalise(self.samples[..., :-1])
-        values = values * alpha + white * (1 - alpha)
-        return replace(self, samples=span.restore(values, self.samples.dtype), alpha=False)
+        samples = np.empty_like(colours, order="C")
+        for rows in row_bands(self.samples):
+            samples[rows] = over(colours[rows], alpha[rows], spans, white)
+        return replace(self, samples=samples, alpha=False)
 
     def upright(self, orientation: int) -> "Picture":
         """The picture turned the way EXIF's `orientation` (1 to 8) says it was seen."""
-        samples, metadata = self.samples, self.metadata
-        if orientation in SIDEWAYS:
-            samples, metadata = samples.transpose(1, 0, 2), metadata.transposed()
-        if orientation in FROM_RIGHT:
-            samples = samples[:, ::-1]
-        if orientation in FROM_BOTTOM:
-            samples = samples[::-1]
-        return replace(self, samples=np.ascontiguousarray(samples), metadata=metadata)
+        metadata = self.metadata.transposed() if orientation in SIDEWAYS else self.metadata
+        samples = np.ascontiguousarray(turned(self.samples, orientation))
+        return replace(self, samples=samples, metadata=metadata)
+
+
+def turned(samples: NDArray, orientation: int, back: bool = False) -> NDArray:
+    """A view of samples as stored, H×W×C, that is upright by EXIF's `orientation`; `back`: the other way."""
+    flips = (
+        slice(None, None, -1 if orientation in FROM_BOTTOM else 1),
+        slice(None, None, -1 if orientation in FROM_RIGHT else 1),
+    )
+    if back:
+        samples = samples[flips]
+    if orientation in SIDEWAYS:
+        samples = samples.transpose(1, 0, 2)
+    return samples if back else samples[flips]
+
+
+def over(colours: NDArray, alpha: NDArray, spans: tuple[Range, Range], white: float = 1.0) -> NDArray:
+    """Samples h×w×n over white, by their alpha h×w×1. `spans` are the ranges of both."""
+    cover = spans[1].normalise(alpha)
+    values = spans[0].normalise(colours) * cover + white * (1 - cover)
+    return spans[0].restore(values, colours.dtype)
+
+
+def row_bands(samples: NDArray) -> Iterator[slice]:
+    """Rows of H×W×C samples, some at a time."""
+    count = max(1, BAND_SAMPLES // (samples.shape[1] * samples.shape[2]))
+    return (slice(top, top + count) for top in range(0, samples.shape[0], count))

@@ -1,62 +1,104 @@
-"""Colours as the web takes them: sRGB, whatever profile a picture has."""
+"""Colours as the web takes them: sRGB, whatever profile a picture has, converted window by window."""
+
+from __future__ import annotations
 
 import io
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageCms
 
+from thera.field.grid import Box
+from thera.values.bands import Bands
+from thera.values.planes import Plane, planes_of
 from thera.values.ranges import Range
 
 from .picture import CHANNELS, Colour, Picture
 
+_BYTES = Range(0.0, 255.0)
+_MODES: dict[Colour, str] = {"grey": "L", "rgb": "RGB", "cmyk": "CMYK"}
 
-def to_srgb(picture: Picture) -> Picture:
-    """The picture with its colours in sRGB, which is what the web takes images without a profile to be in.
+
+def srgb_planes(picture: Picture, halo: int) -> list[Plane]:
+    """What a network that looks `halo` pixels far sees of a picture shown in sRGB: its colours, then its
+    alpha if that covers them and is not the same everywhere.
 
     A profile that cannot be read is ignored, as browsers do, and so is one that changes nothing. Sixteen bits
     become eight where a profile has to be applied, as the conversion knows no more.
     """
-    colour, icc = picture.colour, picture.metadata.icc
-    if colour != "cmyk" and (icc is None or not _changes(icc, colour)):
-        return picture
-    samples = _converted(_to_bytes(picture.samples[..., : CHANNELS[colour]]), icc)
-    if samples is None and colour != "cmyk":
-        return picture
-    if samples is None:
-        inks = Image.fromarray(_to_bytes(picture.samples[..., :4]), "CMYK")
-        samples = np.asarray(inks.convert("RGB"))
-    becomes: Colour = "rgb"
-    if colour == "grey":
-        samples, becomes = samples[..., 1:2], "grey"
-    if picture.alpha:
-        samples = np.concatenate([samples, _to_bytes(picture.samples[..., -1:])], axis=2)
-    return replace(picture, samples=samples, colour=becomes)
+    own = picture.planes(halo)
+    covers = own[-1].group.alpha
+    transform = _transform(picture.metadata.icc, picture.colour)
+    if picture.colour != "cmyk" and (transform is None or not _changes(transform, picture.colour)):
+        return own if covers else own[:1]
+    bands = Bands.of_colours("grey" if picture.colour == "grey" else "rgb", alpha=covers)
+    samples = SrgbSamples(picture, bands, transform, own[0].span, own[-1].span)
+    return planes_of(samples, bands, [_BYTES] * len(bands.groups), halo)
 
 
-def _changes(icc: bytes, colour: Colour) -> bool:
-    """Whether a profile means other colours than sRGB, by more than two of 255."""
+@dataclass(frozen=True)
+class SrgbSamples:
+    """The samples of a picture as sRGB bytes: grey or RGB, and its alpha if `bands` has one.
+
+    `span` and `alpha_span` are the ranges of its own samples. Without a `transform`, inks become colours as
+    Pillow mixes them.
+    """
+
+    picture: Picture
+    bands: Bands
+    transform: Any
+    span: Range
+    alpha_span: Range
+    dtype = np.dtype(np.uint8)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.picture.layout.size
+
+    def read(self, box: Box, bands: Sequence[int]) -> tuple[NDArray, NDArray[np.bool_] | None]:
+        top, left, bottom, right = box
+        window = self.picture.samples[top:bottom, left:right]
+        alpha = None if self.bands.alpha is None else window[..., -1]
+        if bands[0] == self.bands.alpha:
+            samples = _to_bytes(window[..., -1:], self.alpha_span)
+        else:
+            colour = self.picture.colour
+            samples = _converted(
+                _to_bytes(window[..., : CHANNELS[colour]], self.span), colour, self.transform
+            )
+            samples = samples[..., 1:2] if colour == "grey" else samples
+        return samples, self.bands.valid(samples, bands, alpha)
+
+
+def _transform(icc: bytes | None, colour: Colour) -> Any:
+    """The conversion from a profile to sRGB; None where the profile does not say."""
+    try:
+        profile = ImageCms.ImageCmsProfile(io.BytesIO(icc or b""))
+        return ImageCms.buildTransform(profile, ImageCms.createProfile("sRGB"), _MODES[colour], "RGB")
+    except (ImageCms.PyCMSError, OSError):
+        return None
+
+
+def _changes(transform: Any, colour: Colour) -> bool:
+    """True if a conversion changes colours by more than two of 255."""
     levels = np.linspace(0, 255, 6).round().astype(np.uint8)
     axes = np.meshgrid(*[levels] * CHANNELS[colour], indexing="ij")
     probe = np.stack(axes, axis=-1).reshape(1, -1, CHANNELS[colour])
-    found = _converted(probe, icc)
-    return found is not None and bool(np.abs(found.astype(int) - probe).max() > 2)
+    return bool(np.abs(_converted(probe, colour, transform).astype(int) - probe).max() > 2)
 
 
-def _converted(colours: NDArray[np.uint8], icc: bytes | None) -> NDArray[np.uint8] | None:
-    """Colours of a profile, H×W×1, ×3 or ×4, as sRGB; None where the profile does not say."""
-    mode = {1: "L", 3: "RGB", 4: "CMYK"}[colours.shape[2]]
-    image = Image.fromarray(colours[..., 0] if mode == "L" else colours, mode)
-    try:
-        profile = ImageCms.ImageCmsProfile(io.BytesIO(icc or b""))
-        found = ImageCms.profileToProfile(image, profile, ImageCms.createProfile("sRGB"), outputMode="RGB")
-    except (ImageCms.PyCMSError, OSError):
-        return None
-    return None if found is None else np.asarray(found)
+def _converted(colours: NDArray[np.uint8], colour: Colour, transform: Any) -> NDArray[np.uint8]:
+    """Colours h×w×1, ×3 or ×4 as h×w×3 bytes of sRGB."""
+    image = Image.fromarray(colours[..., 0] if colour == "grey" else colours, _MODES[colour])
+    if transform is None:
+        return np.asarray(image.convert("RGB"))
+    return np.asarray(ImageCms.applyTransform(image, transform))
 
 
-def _to_bytes(samples: NDArray) -> NDArray[np.uint8]:
+def _to_bytes(samples: NDArray, span: Range) -> NDArray[np.uint8]:
     if samples.dtype == np.uint8:
         return np.ascontiguousarray(samples)
-    return Range(0.0, 255.0).restore(Range.of(samples).normalise(samples), np.dtype(np.uint8))
+    return _BYTES.restore(span.normalise(samples), np.dtype(np.uint8))

@@ -27,10 +27,16 @@ ENCODING = 0.6
 LEAST_SIDE = 32
 
 
+class Croppable(Protocol):
+    """A heat field, or anything else that keeps the cells of one."""
+
+    def crop(self, rows: slice, cols: slice) -> HeatField: ...
+
+
 class Tiles(Protocol):
     """Where encoded tiles are kept: one square of a fixed grid after the other."""
 
-    def get(self, tile: Box, encode: Callable[[], list[HeatField]]) -> list[HeatField]:
+    def get(self, tile: Box, encode: Callable[[], list[HeatField]]) -> Sequence[Croppable]:
         """The fields of a tile, one for each rotation: kept ones, or those that `encode` makes."""
 
 
@@ -86,8 +92,7 @@ class TiledField:
         report: Callable[[], object] = lambda: None,
     ) -> NDArray[np.float32]:
         """The output pixels of two axes, h×w×3: of any part of an output of any size."""
-        filters = self.options.filters(self.model, (rows.step, cols.step))
-        box = self._needed(rows, cols, filters)
+        filters, box = self._filters(rows, cols), self.needed(rows, cols)
         fields = self.fields(box, report)
         return _rendered(fields, filters, rows.since(box[0]), cols.since(box[1]), derivative)
 
@@ -101,9 +106,7 @@ class TiledField:
 
         `jacobian`, (2, 2) or (N, 2, 2), holds the sides of the output pixels as columns.
         """
-        filters = self.options.filters(self.model, np.linalg.norm(jacobian, axis=-2).reshape(-1, 2)[0])
-        kappa = self.model.info.kappa
-        box = cells_needed_at(points, jacobian, self.source.shape, filters[0], kappa)
+        filters, box = self._filters_at(jacobian), self.needed_at(points, jacobian)
         inside = points - box[:2]
         return mean(
             to_numpy(field.sample(inside, psf, jacobian=jacobian, memory=RENDER_MEMORY))
@@ -123,7 +126,7 @@ class TiledField:
         """
         down, cols = grid or (Axis.whole(n, N) for n, N in zip(plan.source, plan.size, strict=True))
         cols = cols[cols.within(plan.cols[0], plan.cols[-1])]
-        filters = self.options.filters(self.model, (down.step, cols.step))
+        filters = self._filters(down, cols)
         if not len(cols):
             return
         count = max(1, BAND_MEMORY // (12 * len(cols)))
@@ -131,7 +134,7 @@ class TiledField:
             strip = down[down.within(low, high)]
             if not len(strip):
                 continue
-            top, left, bottom, right = self._needed(strip, cols, filters)
+            top, left, bottom, right = self.needed(strip, cols)
             area = len(strip) * len(cols)
             cuts = (left, *(cut for cut in plan.cols if left < cut < right), right)
             fields = self._encoded((top, bottom), cuts, _shares(progress, 0.8 * area, len(cuts) - 1))
@@ -142,8 +145,21 @@ class TiledField:
                 progress(round(area * stop / len(strip) * 0.2) - round(area * start / len(strip) * 0.2))
             del fields  # before the next strip takes as much
 
-    def _needed(self, rows: Axis, cols: Axis, filters: Sequence[Filter]) -> Box:
-        return cells_needed(rows, cols, self.source.shape, filters[0], self.model.info.kappa)
+    def needed(self, rows: Axis, cols: Axis) -> Box:
+        """The cells that the output pixels of two axes are read from."""
+        psf = self._filters(rows, cols)[0]
+        return cells_needed(rows, cols, self.source.shape, psf, self.model.info.kappa)
+
+    def needed_at(self, points: NDArray[np.float64], jacobian: NDArray[np.float64]) -> Box:
+        """The cells that points are read from, as in `sample`."""
+        psf = self._filters_at(jacobian)[0]
+        return cells_needed_at(points, jacobian, self.source.shape, psf, self.model.info.kappa)
+
+    def _filters(self, rows: Axis, cols: Axis) -> list[Filter]:
+        return self.options.filters(self.model, (rows.step, cols.step))
+
+    def _filters_at(self, jacobian: NDArray[np.float64]) -> list[Filter]:
+        return self.options.filters(self.model, np.linalg.norm(jacobian, axis=-2).reshape(-1, 2)[0])
 
     # ---- encoding
 
@@ -151,6 +167,15 @@ class TiledField:
         """The fields of the cells of a box, one for each rotation."""
         top, left, bottom, right = box
         return self._encoded(self._cuts(top, bottom), self._cuts(left, right), report)
+
+    def parts(self, box: Box) -> list[Box]:
+        """What `fields` encodes one after the other for the cells of a box."""
+        top, left, bottom, right = box
+        return [
+            (t, le, b, r)
+            for t, b in pairwise(self._cuts(top, bottom))
+            for le, r in pairwise(self._cuts(left, right))
+        ]
 
     def tiles(self, box: Box) -> list[Box]:
         """The tiles of the fixed grid that hold the cells of a box."""
@@ -175,9 +200,14 @@ class TiledField:
         image = self.source.cells((above, before, below, behind))
         rows, cols = slice(top - above, bottom - above), slice(left - before, right - before)
         if not self.options.ensemble:
-            yield self.model.encode(image).crop(rows, cols)
+            with self.options.lock:
+                field = self.model.encode(image)
+            yield field.crop(rows, cols)
             return
-        for field in self.model.encode_rotations(image):
+        turned = self.model.encode_rotations(image)
+        for _ in range(self.options.rotations):
+            with self.options.lock:
+                field = next(turned)
             yield field.crop(rows, cols)
             del field  # or the next rotation is encoded beside this one
 

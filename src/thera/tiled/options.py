@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from thera.field import Filter
 from thera.field.ensemble import ROTATIONS
 from thera.memory import default_memory
 from thera.models import Model
+
+UNLOCKED = nullcontext()
 
 
 @dataclass(frozen=True)
@@ -17,11 +20,13 @@ class Options:
 
     `ensemble`: the mean over four rotations, a little better at four times the work.
     `memory`: bytes that all of it may take; None for the default.
+    `lock`: held while a tile is encoded. Fields that share one are encoded one tile at a time.
     """
 
     psf: Filter | None = None
     ensemble: bool = False
     memory: int | None = None
+    lock: AbstractContextManager[object] = UNLOCKED
 
     @property
     def rotations(self) -> int:

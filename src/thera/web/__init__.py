@@ -1,1 +1,1 @@
-"""Fields in a browser: packed for its GPU, drawn by the modules in `page`, served on loopback or exported."""
+"""`thera app`: pictures in a browser on the same computer, drawn live from their fields, or exported."""

@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Query, Request, Response
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
 from fastapi.staticfiles import StaticFiles
+from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from thera._version import __version__
 from thera.errors import TheraError
+from thera.field.grid import Box
 from thera.files import reason_of
+from thera.imaging.filters import FilterName
 from thera.memory import human_bytes
 from thera.models import shipped
-from thera.web.encoding import Region
+from thera.pages import VIEWER
+from thera.web.export import PAGE
 from thera.web.gallery import MOST_CELLS, Entry, Gallery, safe_name
 from thera.web.guard import Guard
 from thera.web.jobs import Job, Jobs
-from thera.web.packing import pack
-from thera.web.pages import PAGE
-from thera.web.results import FilterName, Order, scale_file
-from thera.web.tiles import Shown, Tile
+from thera.web.results import Order, write_result
+from thera.web.tiles import Shown, TileRequest
 
 #: What the page starts with: the model whose fields its GPU draws.
 LIVE_MODEL = "edsr-air"
@@ -36,6 +38,8 @@ LIVE_MODEL = "edsr-air"
 MOST_BYTES = 1 << 30
 #: Tiles that are rendered at once.
 TILES_AT_ONCE = 2
+#: Bytes of a packed field that are sent at a time.
+CHUNK = 1 << 22
 
 
 @dataclass
@@ -72,13 +76,16 @@ def create_app(
     device: str = "auto",
     precision: str = "f32",
     max_pixels: int | None = None,
+    memory: int | None = None,
 ) -> FastAPI:
     """The page as an application, with these pictures open and this model chosen.
+
+    `max_pixels`: of a picture. `memory`: bytes that all of it takes, about.
 
     >>> create_app().title
     'Thera'
     """
-    gallery = Gallery(engine, device, precision, max_pixels)
+    gallery = Gallery(engine, device, precision, max_pixels, memory)
     gallery.model(model)  # refused now, if at all
     names = list(dict.fromkeys([model, *(each.name for each in shipped())]))
     studio = Studio(gallery, names)
@@ -107,6 +114,7 @@ def create_app(
 
     _pictures(app, studio)
     _jobs(app, studio)
+    app.mount("/viewer", StaticFiles(directory=VIEWER))
     app.mount("/", StaticFiles(directory=PAGE, html=True))
     return app
 
@@ -138,7 +146,8 @@ def _pictures(app: FastAPI, studio: Studio) -> None:
 
     @app.get("/api/pictures/{id}/image")
     def image(id: str) -> Response:
-        return Response(studio.entry(id).png(), media_type="image/png", headers={"Cache-Control": "private"})
+        png = gallery.preview(studio.entry(id))
+        return Response(png, media_type="image/png", headers={"Cache-Control": "private"})
 
     @app.get("/api/pictures/{id}/tile")
     async def tile(
@@ -156,7 +165,7 @@ def _pictures(app: FastAPI, studio: Studio) -> None:
         shown: Shown = "picture",
     ) -> Response:
         entry = studio.entry(id)
-        wanted = Tile.of((y, x, y + h, x + w), (height, width), entry.shape, filter, sharpness, shown)
+        wanted = TileRequest.of((y, x, y + h, x + w), (height, width), entry.shape, filter, sharpness, shown)
         async with studio.turns:
             if await request.is_disconnected():  # it has gone out of sight while it waited
                 return Response(status_code=499)
@@ -174,15 +183,10 @@ def _pictures(app: FastAPI, studio: Studio) -> None:
     ) -> dict[str, Any]:
         """Encodes; the job's result is the packed field, or nothing where tiles are drawn of it."""
         entry, name = studio.entry(id), studio.known(model)
-        region: Region | None = None
+        region: Box | None = None
         if top is not None and left is not None and bottom is not None and right is not None:
             region = top, left, bottom, right
-
-        def work(job: Job) -> bytes:
-            made = gallery.field(entry, name, region, job.report)
-            return pack(made) if gallery.live(name) else b""
-
-        return studio.jobs.start(work).describe()
+        return studio.jobs.start(lambda job: gallery.pack(entry, name, region, job.report)).describe()
 
     @app.post("/api/pictures/{id}/result", status_code=202)
     def make_result(id: str, order: Order) -> dict[str, Any]:
@@ -191,9 +195,8 @@ def _pictures(app: FastAPI, studio: Studio) -> None:
         order.check(entry.shape)  # refused at once, if at all
 
         def work(job: Job) -> Path:
-            model = gallery.model(order.model)
             with gallery.place("result") as path:
-                return scale_file(entry.path, entry.name, path.parent, model, order, job.report)
+                return write_result(gallery, entry, path.parent, order, job.report)
 
         return studio.jobs.start(work, lambda path: shutil.rmtree(path.parent, ignore_errors=True)).describe()
 
@@ -211,12 +214,16 @@ def _jobs(app: FastAPI, studio: Studio) -> None:
 
     @app.get("/api/jobs/{id}/result")
     def result(id: str) -> Response:
-        found = studio.job(id).result
+        job = studio.job(id)
+        found = job.result
         if found is None:
-            raise HTTPException(409, "This job has no result: it is not done, or was cancelled.")
+            raise HTTPException(409, "This job has no result: it is not done, was cancelled or sent it.")
         if isinstance(found, Path):
             return FileResponse(found, filename=found.name)
-        return Response(found, media_type="application/octet-stream")
+        # A packed field may take a quarter of a gigabyte, so it goes once it is sent.
+        chunks: Iterator[bytes] = (bytes(found[i : i + CHUNK]) for i in range(0, len(found), CHUNK))
+        headers = {"Content-Length": str(len(found)), "Content-Type": "application/octet-stream"}
+        return StreamingResponse(chunks, headers=headers, background=BackgroundTask(job.drop))
 
 
 async def _receive(request: Request, path: Path) -> None:

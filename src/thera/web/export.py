@@ -6,19 +6,24 @@ import base64
 import html
 import json
 import re
+from importlib.resources import files
 from pathlib import Path
 
 from thera.errors import ImageFileError, InvalidInput
 from thera.files import check_place, replacing
 from thera.imaging.reading import read
 from thera.models import Model
-from thera.web.encoding import encode
+from thera.pages import VIEWER
+from thera.tiled import Options, TiledField
 from thera.web.packing import MOST_COMPONENTS, pack
-from thera.web.pages import PAGE
-from thera.web.pixels import as_png, displayed, eight_bits
+from thera.web.pixels import DisplayedPicture, as_png
 
+#: The folder of the page's own files; it shows pictures by the viewer's.
+PAGE = Path(str(files("thera"))) / "web" / "page"
 #: A page of this many pixels has 180 MB; browsers do not take much more in one piece.
 MOST_CELLS = 1 << 19
+#: Bytes to encode a picture in.
+ENCODING_MEMORY = 1 << 30
 
 
 def export_page(image: Path, page: Path, model: Model, *, overwrite: bool = False) -> None:
@@ -31,17 +36,19 @@ def export_page(image: Path, page: Path, model: Model, *, overwrite: bool = Fals
             f"{model.name} has {model.info.components} components and a page sums {MOST_COMPONENTS} live: "
             "export with an Air model, such as edsr-air."
         )
-    pixels = displayed(read(image))
-    H, W = pixels.shape[:2]
+    picture = DisplayedPicture(read(image))
+    H, W = picture.shape
     if H * W > MOST_CELLS:
         raise InvalidInput(
             f"{image} has {W}×{H} pixels and a page holds {MOST_CELLS:,}: make it smaller first, as with "
             f"`thera upscale {image.name} --fit 800x600`."
         )
     facts = {"name": image.name, "width": W, "height": H}
-    png, field = as_png(eight_bits(pixels)), pack(encode(model, pixels))
+    box = (0, 0, H, W)
+    (field,) = TiledField(model, picture, Options(memory=ENCODING_MEMORY)).fields(box)
+    png, packed = as_png(picture.bytes(box)), pack(field)
     with replacing(page) as file:
-        file.write(document(facts, png, field).encode())
+        file.write(document(facts, png, packed).encode())
 
 
 def document(facts: dict[str, object], png: bytes, field: bytes) -> str:
@@ -49,8 +56,8 @@ def document(facts: dict[str, object], png: bytes, field: bytes) -> str:
     text = (PAGE / "index.html").read_text(encoding="utf-8")
     text = text.replace("<html ", "<html data-standalone ", 1)
     text = text.replace("<title>Thera</title>", f"<title>{html.escape(str(facts['name']))}</title>", 1)
-    text = re.sub(r'<link rel="stylesheet" href="([\w.]+)" />', lambda m: _style(m[1]), text)
-    text = re.sub(r'href="([\w.]+\.svg)"', lambda m: f'href="{_data("image/svg+xml", _read(m[1]))}"', text)
+    text = re.sub(r'<link rel="stylesheet" href="([\w./]+)" />', lambda m: _style(m[1]), text)
+    text = re.sub(r'href="([\w./]+\.svg)"', lambda m: f'href="{_data("image/svg+xml", _read(m[1]))}"', text)
     data = json.dumps(facts).replace("<", "\\u003c")  # a name must not end the script
     scripts = [
         f'<script type="importmap">{json.dumps({"imports": _modules()})}</script>',
@@ -66,8 +73,8 @@ def document(facts: dict[str, object], png: bytes, field: bytes) -> str:
 def _modules() -> dict[str, str]:
     """Every module under a name of its own: a page from disk may import no other file."""
     found = {}
-    for path in sorted(PAGE.glob("*.js")):
-        source = re.sub(r'from "\./([\w.]+)"', r'from "thera/\1"', path.read_text(encoding="utf-8"))
+    for path in (*VIEWER.glob("*.js"), *PAGE.glob("*.js")):
+        source = re.sub(r'from "\./(?:viewer/)?([\w.]+)"', r'from "thera/\1"', path.read_text("utf-8"))
         found[f"thera/{path.name}"] = _data("text/javascript", source.encode())
     return found
 
@@ -77,7 +84,9 @@ def _style(name: str) -> str:
 
 
 def _read(name: str) -> bytes:
-    return (PAGE / name).read_bytes()
+    """A file that the page refers to."""
+    folder, _, file = name.rpartition("/")
+    return ((VIEWER if folder else PAGE) / file).read_bytes()
 
 
 def _data(kind: str, content: bytes) -> str:

@@ -1,4 +1,4 @@
-"""The pictures of an open page: their files, their pixels, and the fields made of them."""
+"""The pictures of an open page: their files, their samples, and the fields made of them."""
 
 from __future__ import annotations
 
@@ -6,57 +6,61 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from threading import Lock
-
-import numpy as np
-from numpy.typing import NDArray
+from threading import Lock, RLock
+from typing import Any
 
 from thera.errors import InvalidInput
-from thera.field import HeatField
+from thera.field import Filter, HeatField
+from thera.field.grid import Box
+from thera.imaging.picture import Picture
 from thera.imaging.reading import read
+from thera.lru import LRU
 from thera.memory import physical_memory
 from thera.models import Model, load, shipped
-from thera.web.encoding import Region, encode
-from thera.web.packing import MOST_COMPONENTS
-from thera.web.pixels import as_png, displayed, eight_bits, shrunk
+from thera.tiled import Options, TiledField, tile_side
+from thera.tiled.plan import PROCESS_MEMORY
+from thera.web.packing import MOST_COMPONENTS, PackedField
+from thera.web.pixels import DisplayedPicture, as_png
 
-#: Pixels of a picture, or of a part of one, that is encoded in one piece: a quarter of a gigabyte of packed
-#: field. On a small machine, fewer.
+#: Cells that are encoded for one view: a quarter of a gigabyte of packed field. On a small machine, fewer.
 MOST_CELLS = min(1 << 20, (physical_memory() or 4 << 30) // 4096)
-#: Pixels of a picture that is opened unless asked otherwise: each takes 12 bytes as long as it is.
-MOST_SHOWN = min(1 << 27, (physical_memory() or 4 << 30) // 64)
+#: Pixels of a picture that is opened unless asked otherwise.
+MOST_SHOWN = min(1 << 27, (physical_memory() or 4 << 30) // 32)
 #: Pixels of the plain picture that the page gets; a larger one is made smaller.
 MOST_PIXELS = 1 << 22
-#: Bytes of fields that are kept.
-FIELD_BYTES = 1 << 30
+#: Bytes that the program takes, about, unless told otherwise.
+MEMORY = 5 << 28
+#: Bytes of fields that are kept at least, however large the pictures are and while a file is made.
+LEAST_KEPT = 64 << 20
+#: Sides in cells of encoded tiles: large ones are encoded with less overlap, small ones are there sooner.
+SMALLEST_TILE, SOON_TILE, LARGEST_TILE = 64, 192, 512
 #: Bytes of a file's name: file systems take 255, and the name of a result is longer than its picture's.
 NAME_BYTES = 200
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One picture: its file as it came, and how it is shown."""
+    """One picture: its file as it came, its samples as the file had them, and how it is shown."""
 
     id: str
     name: str
     path: Path
-    pixels: NDArray[np.float32]  # H×W×3, as displayed
+    picture: Picture
+    shown: DisplayedPicture
     notes: tuple[str, ...]
 
     @property
     def shape(self) -> tuple[int, int]:
-        H, W = self.pixels.shape[:2]
-        return H, W
+        return self.shown.shape
 
     @property
     def whole(self) -> bool:
-        """Whether it is small enough to be encoded in one piece."""
+        """True if it is small enough for all of it to be encoded."""
         return self.shape[0] * self.shape[1] <= MOST_CELLS
 
     def describe(self) -> dict[str, object]:
@@ -64,18 +68,27 @@ class Entry:
         facts = {"id": self.id, "name": self.name, "width": width, "height": height}
         return {**facts, "whole": self.whole, "notes": notes}
 
-    def png(self) -> bytes:
-        """The plain picture, of at most MOST_PIXELS."""
-        H, W = self.shape
-        pixels = eight_bits(self.pixels)
-        if H * W > MOST_PIXELS:
-            factor = (MOST_PIXELS / (H * W)) ** 0.5
-            pixels = shrunk(pixels, (max(1, round(H * factor)), max(1, round(W * factor))))
-        return as_png(pixels)
+
+class KeptTiles:
+    """The encoded tiles of one picture and model, among all that are kept."""
+
+    def __init__(self, kept: LRU[Any], key: tuple[str, str], lock: AbstractContextManager[object]) -> None:
+        self._kept, self._key, self._lock = kept, key, lock
+
+    def get(self, tile: Box, encode: Callable[[], list[HeatField]]) -> list[HeatField]:
+        key = (*self._key, tile)
+        fields = self._kept.get(key)
+        if fields is None:
+            with self._lock:  # whoever waited here finds the tile
+                fields = self._kept.get(key)
+                if fields is None:
+                    fields = [_copied(field) for field in encode()]
+                    self._kept.put(key, fields, sum(map(_nbytes, fields)))
+        return fields
 
 
 class Gallery:
-    """Pictures by their names in the page's addresses, models by theirs, and the fields made last."""
+    """Pictures by their names in the page's addresses, models by theirs, and the tiles encoded last."""
 
     def __init__(
         self,
@@ -83,13 +96,17 @@ class Gallery:
         device: str = "auto",
         precision: str = "f32",
         max_pixels: int | None = None,
+        memory: int | None = None,
     ) -> None:
         self._options = engine, device, precision
         self._max_pixels = MOST_SHOWN if max_pixels is None else max_pixels
+        self._memory = MEMORY if memory is None else memory
         self._entries: dict[str, Entry] = {}
         self._models: dict[str, Model] = {}
-        self._fields: OrderedDict[tuple[str, str, Region | None], HeatField] = OrderedDict()
-        self._lock, self._encoding = Lock(), Lock()
+        self._kept: LRU[Any] = LRU(0)  # encoded tiles, and previews
+        # Two encoders at once would be slower than one after the other, and need twice the memory.
+        self._loading, self._encoding = Lock(), RLock()
+        self._share_memory()
 
     @cached_property
     def folder(self) -> Path:
@@ -100,6 +117,8 @@ class Gallery:
         if "folder" in self.__dict__:
             shutil.rmtree(self.folder, ignore_errors=True)
 
+    # ---- pictures
+
     def add(self, path: Path, name: str | None = None) -> Entry:
         """Reads a picture; `name` is what its owner calls it."""
         picture = read(path, self._max_pixels)
@@ -107,11 +126,11 @@ class Gallery:
         if picture.alpha:
             notes.append("transparency is shown on white; a download keeps it")
         if picture.metadata.icc:
-            notes.append(
-                "its colour profile is kept in downloads, and the view shows its numbers as they are"
-            )
-        entry = Entry(secrets.token_urlsafe(9), name or path.name, path, displayed(picture), tuple(notes))
+            notes.append("the view shows its colours in sRGB; a download keeps its profile")
+        shown = DisplayedPicture(picture)
+        entry = Entry(secrets.token_urlsafe(9), name or path.name, path, picture, shown, tuple(notes))
         self._entries[entry.id] = entry
+        self._share_memory()
         return entry
 
     @contextmanager
@@ -133,57 +152,100 @@ class Gallery:
 
     def remove(self, entry: Entry) -> None:
         self._entries.pop(entry.id, None)
-        with self._lock:
-            for key in [key for key in self._fields if key[0] == entry.id]:
-                del self._fields[key]
+        self._kept.discard(lambda key: isinstance(key, tuple) and key[0] == entry.id)
+        self._share_memory()
         if "folder" in self.__dict__ and self.folder in entry.path.parents:
             shutil.rmtree(entry.path.parent, ignore_errors=True)
 
+    def preview(self, entry: Entry) -> bytes:
+        """The plain picture as a PNG, of at most MOST_PIXELS."""
+        H, W = entry.shape
+        factor = min(1.0, (MOST_PIXELS / (H * W)) ** 0.5)
+        size = max(1, round(H * factor)), max(1, round(W * factor))
+        key = (entry.id, "preview")
+        png = self._kept.get(key)
+        if png is None:
+            png = as_png(entry.shown.means((0, 0, H, W), size))
+            self._kept.put(key, png, len(png))
+        return png
+
+    # ---- memory
+
+    def _share_memory(self) -> None:
+        """Fields get half of what the process and the open pictures leave; the rest is for work."""
+        self._kept.resize(max(LEAST_KEPT, (self._memory - PROCESS_MEMORY - self._held()) // 2))
+
+    def _held(self) -> int:
+        return sum(entry.picture.samples.nbytes for entry in self.all())
+
+    @contextmanager
+    def room_for(self, entry: Entry) -> Iterator[int]:
+        """Bytes that a large piece of work may take, its picture included. Meanwhile few fields are kept."""
+        self._kept.resize(LEAST_KEPT)
+        try:
+            yield self._memory - LEAST_KEPT - self._held() + entry.picture.samples.nbytes
+        finally:
+            self._share_memory()
+
+    # ---- fields
+
     def model(self, name: str) -> Model:
-        with self._lock:
+        with self._loading:
             if name not in self._models:
                 self._models[name] = load(name, *self._options)
             return self._models[name]
 
     def live(self, name: str) -> bool:
-        """Whether a page can evaluate this model's fields itself."""
+        """True if a page can evaluate this model's fields itself."""
         known = {model.name: model.spec.components for model in shipped()}  # which need not be loaded
         components = known[name] if name in known else self.model(name).info.components
         return components <= MOST_COMPONENTS
 
-    def field(
-        self,
-        entry: Entry,
-        model: str,
-        region: Region | None = None,
-        progress: Callable[[float], object] = lambda share: None,
-    ) -> HeatField:
-        """The field of a picture or of a part of it, from the last ones or made now."""
-        key = entry.id, model, region
-        with self._encoding:
-            with self._lock:
-                if key in self._fields:
-                    self._fields.move_to_end(key)
-                    return self._fields[key]
-            check_region(entry, region)
-            field = encode(self.model(model), entry.pixels, region, progress)
-            with self._lock:
-                self._fields[key] = field
-                while len(self._fields) > 1 and sum(map(_nbytes, self._fields.values())) > FIELD_BYTES:
-                    self._fields.popitem(last=False)
-        return field
+    def options(self, psf: Filter | None, ensemble: bool = False, memory: int | None = None) -> Options:
+        """Options of everything that is computed here: tiles are encoded one at a time."""
+        return Options(psf, ensemble, memory, self._encoding)
+
+    def field(self, entry: Entry, model: str, psf: Filter | None = None, keep: bool = True) -> TiledField:
+        """The field of a picture. Its tiles are kept from view to view if `keep`."""
+        loaded = self.model(model)
+        largest = LARGEST_TILE if entry.whole or not keep else SOON_TILE
+        side = min(largest, max(SMALLEST_TILE, tile_side(loaded.info, self._memory - PROCESS_MEMORY)))
+        kept = KeptTiles(self._kept, (entry.id, model), self._encoding) if keep else None
+        return TiledField(loaded, entry.shown, self.options(psf), side=side, tiles=kept)
+
+    def pack(
+        self, entry: Entry, model: str, region: Box | None, progress: Callable[[float], object]
+    ) -> memoryview | None:
+        """Encodes a picture, or a part of it, and packs the field if a page can draw it.
+
+        `progress` is called with the share done, and may raise to stop.
+        """
+        box = region or (0, 0, *entry.shape)
+        check_region(entry, box)
+        live, packed = self.live(model), None
+        # A page that draws a part of a large picture live needs no tiles of it.
+        field = self.field(entry, model, keep=entry.whole or not live)
+        parts = field.parts(box)
+        with self.room_for(entry) if not entry.whole else nullcontext():
+            for done, part in enumerate(parts, 1):
+                (cells,) = field.fields(part)
+                if live:
+                    packed = packed or PackedField(box, cells.head)
+                    packed.put(cells, part[:2])
+                progress(done / len(parts))
+        return None if packed is None else packed.data
 
 
-def check_region(entry: Entry, region: Region | None) -> None:
+def check_region(entry: Entry, region: Box) -> None:
     """Refuses what is no part of the picture, or too much of it."""
     H, W = entry.shape
-    top, left, bottom, right = region or (0, 0, H, W)
+    top, left, bottom, right = region
     if not (0 <= top < bottom <= H and 0 <= left < right <= W):
         raise InvalidInput(f"The region {region} is no part of a picture of {H}×{W}: ask for one within it.")
     if (bottom - top) * (right - left) > MOST_CELLS:
         raise InvalidInput(
-            f"{right - left}×{bottom - top} pixels are more than the {MOST_CELLS:,} that are encoded in one "
-            "piece: zoom in, or download the result at the size you want."
+            f"{right - left}×{bottom - top} pixels are more than the {MOST_CELLS:,} that are encoded for one"
+            " view: zoom in, or download the result at the size you want."
         )
 
 
@@ -196,6 +258,12 @@ def safe_name(name: str) -> str:
     last = re.split(r"[/\\]", name)[-1]
     kept = re.sub(r"[\x00-\x1f\x7f<>:\"|?*]", "", last)
     return kept.encode(errors="ignore")[-NAME_BYTES:].decode(errors="ignore").strip(". ") or "picture"
+
+
+def _copied(field: HeatField) -> HeatField:
+    """The field without the halo that its arrays are views of."""
+    xp = field.namespace
+    return HeatField.of(field.head, *(xp.asarray(each, copy=True) for each in (field.pixels, field.features)))
 
 
 def _nbytes(field: HeatField) -> int:

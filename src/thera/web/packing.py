@@ -17,12 +17,13 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Iterator
 
 import numpy as np
 
 from thera.errors import FieldFileError, InvalidInput
 from thera.field import HeatField
+from thera.field.grid import Box
+from thera.field.head import Head
 from thera.field.psf import to_numpy
 
 MAGIC = b"THERAFLD"
@@ -33,7 +34,7 @@ _BLOCK = 1 << 14
 
 
 def packable(field: HeatField) -> bool:
-    """Whether a page can evaluate this field itself: of three colours and few components, as Air's are."""
+    """True if a page can evaluate this field itself: it has three colours and few components, as Air's."""
     return field.channels == 3 and field.components.shape[1] <= MOST_COMPONENTS
 
 
@@ -47,7 +48,7 @@ def packed_bytes(shape: tuple[int, int], components: int) -> int:
 
 
 def pack(field: HeatField) -> bytes:
-    """The field as bytes for `page/field.js`.
+    """The field as bytes for the viewer's `field.js`.
 
     >>> field = HeatField(np.ones((2, 3, 3)), np.zeros((2, 3, 4)), None, None, np.ones((2, 1)), 0.03)
     >>> unpack(pack(field))
@@ -58,26 +59,43 @@ def pack(field: HeatField) -> bytes:
             f"A field of {field.components.shape[1]} components and {field.channels} channels cannot be drawn"
             f" by a page, which takes 3 channels and {MOST_COMPONENTS} components at most: use an Air model."
         )
-    (H, W), c = field.shape, field.components.shape[1]
-    layers = np.ones((c + 1, H * W, 4), "<f2")
-    layers[0, :, :3] = to_numpy(field.pixels).reshape(H * W, 3)
-    features = field.namespace.reshape(field.features, (H * W, -1))
-    for start in range(0, H * W, _BLOCK):
-        block = slice(start, start + _BLOCK)
-        amplitude, phase = (to_numpy(part) for part in field.coefficients(features[block, :]))
-        layers[1:, block, :3] = amplitude.transpose(2, 0, 1)
-        layers[1:, block, 3] = (phase - 2 * np.pi * np.round(phase / (2 * np.pi))).T
-    return b"".join([*_header(field), layers.tobytes()])
+    packed = PackedField((0, 0, *field.shape), field.head)
+    packed.put(field, (0, 0))
+    return bytes(packed.data)
 
 
-def _header(field: HeatField) -> Iterator[bytes]:
-    H, W = field.shape
-    facts = {"width": W, "height": H, "components": field.components.tolist(), "kappa": field.kappa}
-    header = json.dumps(facts).encode()
-    header += b" " * (-(len(MAGIC) + 4 + len(header)) % 16)
-    yield MAGIC
-    yield struct.pack("<I", len(header))
-    yield header
+class PackedField:
+    """The packed field of a box of cells, filled in part by part."""
+
+    def __init__(self, box: Box, head: Head) -> None:
+        self.origin, self._head = box[:2], head
+        H, W = box[2] - box[0], box[3] - box[1]
+        facts = {"width": W, "height": H, "components": head.components.tolist(), "kappa": head.kappa}
+        header = json.dumps(facts).encode()
+        header += b" " * (-(len(MAGIC) + 4 + len(header)) % 16)
+        start = MAGIC + struct.pack("<I", len(header)) + header
+        shape = (head.components.shape[1] + 1, H, W, 4)
+        array = np.empty(len(start) + 2 * math.prod(shape), np.uint8)
+        array[: len(start)] = np.frombuffer(start, np.uint8)
+        self._layers = array[len(start) :].view("<f2").reshape(shape)
+        self.data = memoryview(array).toreadonly()  # type: ignore[arg-type]
+
+    def put(self, field: HeatField, first: tuple[int, int]) -> None:
+        """Packs the field of some of the cells, the first of which is `first` of the picture."""
+        top, left = (at - start for at, start in zip(first, self.origin, strict=True))
+        h, w = field.shape
+        features, rows = field.features, max(1, _BLOCK // w)
+        layers = self._layers[:, top : top + h, left : left + w]
+        layers[0, ..., :3], layers[0, ..., 3] = to_numpy(field.pixels), 1
+        for start in range(0, h, rows):
+            part = slice(start, min(start + rows, h))
+            flat = field.namespace.reshape(features[part, :, :], (-1, features.shape[2]))
+            amplitude, phase = (to_numpy(each) for each in self._head.coefficients(flat))
+            shape = (part.stop - start, w)
+            layers[1:, part, :, :3] = np.moveaxis(amplitude.reshape(*shape, 3, -1), -1, 0)
+            layers[1:, part, :, 3] = np.moveaxis(
+                (phase - 2 * np.pi * np.round(phase / (2 * np.pi))).reshape(*shape, -1), -1, 0
+            )
 
 
 def unpack(data: bytes) -> HeatField:

@@ -1,29 +1,71 @@
-"""Pixels as a screen and a browser take them."""
+"""Pictures as a screen and a browser take them, converted in windows."""
 
 from __future__ import annotations
 
 import io
+import math
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from thera.imaging.picture import Picture
-from thera.imaging.srgb import to_srgb
+from thera.field.grid import Box
+from thera.imaging.picture import Picture, over
+from thera.imaging.srgb import srgb_planes
 from thera.values.ranges import Range
 
+#: Pixels that a reduction reads at a time.
+BAND_PIXELS = 1 << 21
 
-def displayed(picture: Picture) -> NDArray[np.float32]:
-    """A picture as a screen shows it, H×W×3 in [0, 1]: in sRGB, and over white where it is transparent.
 
-    >>> displayed(Picture.of_channels(np.zeros((2, 3, 2), np.uint8))).shape
-    (2, 3, 3)
+class DisplayedPicture:
+    """A picture as a screen shows it: in sRGB, and over white where it is transparent.
+
+    It is a source for a `TiledField`. Only the picture's own samples are kept, and windows are converted as
+    they are read.
+
+    >>> DisplayedPicture(Picture.of_channels(np.zeros((2, 3, 2), np.uint8))).cells((0, 0, 2, 1)).shape
+    (2, 1, 3)
     """
-    picture = to_srgb(picture)
-    if picture.alpha:
-        picture = picture.without_alpha()
-    values = Range.of(picture.samples).normalise(picture.samples)
-    return values if values.shape[2] == 3 else np.repeat(values, 3, axis=2)
+
+    def __init__(self, picture: Picture) -> None:
+        colours = srgb_planes(picture, halo=1)[0]
+        self.shape = picture.layout.size
+        self._picture, self._samples, self._bands = picture, colours.samples, colours.group.bands
+        self._span = colours.span
+        self._alpha = Range.of(picture.samples[..., -1]) if picture.alpha and picture.covers else None
+
+    def cells(self, box: Box) -> NDArray[np.float32]:
+        """The pixels of a window, h×w×3 in [0, 1]."""
+        return self._span.normalise(self._colours(box))
+
+    def bytes(self, box: Box) -> NDArray[np.uint8]:
+        """The pixels of a window, h×w×3 bytes."""
+        colours = self._colours(box)
+        return colours if colours.dtype == np.uint8 else eight_bits(self._span.normalise(colours))
+
+    def _colours(self, box: Box) -> NDArray:
+        colours, _ = self._samples.read(box, self._bands)
+        if self._alpha is not None:
+            top, left, bottom, right = box
+            alpha = self._picture.samples[top:bottom, left:right, -1:]
+            colours = over(colours, alpha, (self._span, self._alpha))
+        return colours if colours.shape[2] == 3 else np.repeat(colours, 3, axis=2)
+
+    def means(self, region: tuple[float, float, float, float], size: tuple[int, int]) -> NDArray[np.uint8]:
+        """Means over `size` = (height, width) equal areas of a region, h×w×3 bytes."""
+        (top, left, bottom, right), (h, w) = region, size
+        step, first, last = (bottom - top) / h, math.floor(left), math.ceil(right)
+        count = max(1, int(BAND_PIXELS / ((last - first) * step)))
+        out = np.empty((h, w, 3), np.uint8)
+        for start in range(0, h, count):
+            stop = min(start + count, h)
+            low, high = top + start * step, min(top + stop * step, bottom)
+            above, below = math.floor(low), math.ceil(high)
+            part = Image.fromarray(self.bytes((above, first, below, last)))
+            box = (left - first, low - above, right - first, high - above)
+            out[start:stop] = np.asarray(part.resize((w, stop - start), Image.Resampling.BOX, box=box))
+        return out
 
 
 def eight_bits(values: NDArray) -> NDArray[np.uint8]:
@@ -35,8 +77,3 @@ def as_png(pixels: NDArray[np.uint8]) -> bytes:
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG", compress_level=1)
     return file.getvalue()
-
-
-def shrunk(pixels: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """Means of H×W×3 bytes over `size` = (height, width) equal areas."""
-    return np.asarray(Image.fromarray(pixels).resize((size[1], size[0]), Image.Resampling.BOX))

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from thera.errors import InvalidInput
-from thera.field import Filter
-from thera.imaging.files import holds, prepare_file
-from thera.imaging.filters import filter_of
-from thera.imaging.formats import FORMATS, format_named
-from thera.imaging.picture import Picture
+from thera.geo.files import Request, prepare
+from thera.geo.upscaling import RasterScaling
+from thera.imaging.files import FileOptions, FileScaling
+from thera.imaging.filters import FilterName, page_filter
+from thera.imaging.formats import format_named
 from thera.imaging.sizing import TargetSize
-from thera.models import Model
-
-FilterName = Literal["gaussian", "box", "butterworth", "ideal", "none"]
-
-
-def look(filter: FilterName, sharpness: float) -> Filter | None:
-    """The filter that a page's words mean; None is the model's own, a Gaussian without seams."""
-    return filter_of(None if filter == "gaussian" else filter, sharpness)
+from thera.web.gallery import Entry, Gallery
 
 
 class Order(BaseModel):
@@ -41,59 +34,43 @@ class Order(BaseModel):
     quality: int | None = None  # of JPEG, WebP and AVIF; as in the program, others have no use for it
 
     @property
-    def wish(self) -> TargetSize:
+    def target(self) -> TargetSize:
         if self.width is not None and self.height is not None:
             return TargetSize(scale=self.scale, size=(self.height, self.width))
         return TargetSize(scale=self.scale, width=self.width, height=self.height)
 
     def check(self, shape: tuple[int, int]) -> None:
         """Refuses what `thera upscale` would of a picture of `shape`, before any work."""
-        self.wish.for_image(shape)
+        self.target.for_image(shape)
         if self.quality is not None and not 1 <= self.quality <= 100:
             raise InvalidInput(f"A quality of {self.quality} is none: give a number from 1 to 100.")
 
-    @property
-    def label(self) -> str:
-        """What the file's name says: x2.5, 1920x1080, w1920, h1080."""
-        if self.scale is not None:
-            return f"x{self.scale:g}"
-        if self.width is not None and self.height is not None:
-            return f"{self.width}x{self.height}"
-        return f"w{self.width}" if self.width is not None else f"h{self.height}"
 
-
-def scale_file(
-    source: Path, name: str, folder: Path, model: Model, order: Order, progress: Callable[[float], object]
+def write_result(
+    gallery: Gallery, entry: Entry, folder: Path, order: Order, progress: Callable[[float], object]
 ) -> Path:
-    """Scales `source`, which its owner calls `name`, into `folder`; gives the path of the result."""
+    """Writes a picture, scaled as ordered, into `folder`; gives the path of the file."""
+    with gallery.room_for(entry) as memory:
+        try:
+            scaling = _prepared(gallery, entry, folder, order, memory)
+        except InvalidInput:  # some outputs have to be held whole: then it takes what the program does
+            scaling = _prepared(gallery, entry, folder, order, None)
+        done, total = 0, math.prod(scaling.plan.size)
+
+        def count(pixels: int) -> None:
+            nonlocal done
+            done += pixels
+            progress(done / total)
+
+        scaling.run(count)
+    return scaling.output
+
+
+def _prepared(
+    gallery: Gallery, entry: Entry, folder: Path, order: Order, memory: int | None
+) -> FileScaling | RasterScaling:
     form = None if order.format is None else format_named(order.format)
-    suffix = Path(name).suffix
-
-    def output(picture: Picture) -> Path:
-        """The input's own ending if its format holds the picture as it is, else PNG's or TIFF's."""
-        ending = ".png" if holds(FORMATS["png"], picture) else ".tif"
-        for each in FORMATS.values():
-            if suffix.lower() in each.suffixes and holds(each, picture):
-                ending = suffix
-        return folder / f"{Path(name).stem}_{order.label}{form.suffix if form else ending}"
-
-    job = prepare_file(
-        source,
-        output,
-        model,
-        order.wish,
-        form=form,
-        quality=order.quality,
-        ensemble=order.ensemble,
-        psf=look(order.filter, order.sharpness),
-        overwrite=True,
-    )
-    total, done = job.scaling.layout.height * job.scaling.layout.width, 0
-
-    def count(pixels: int) -> None:
-        nonlocal done
-        done += pixels
-        progress(done / total)
-
-    job.run(count)
-    return job.output
+    options = gallery.options(page_filter(order.filter, order.sharpness), order.ensemble, memory)
+    request = Request(order.target, options, FileOptions(form, order.quality, overwrite=True))
+    stem = f"{Path(entry.name).stem}_{order.target.label}"
+    return prepare(entry.path, gallery.model(order.model), request, None, folder, stem, entry.picture)

@@ -10,28 +10,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.errors import InvalidInput
-from thera.field import Filter, HeatField, Seamless
-from thera.field.heatfield import RenderOptions
-from thera.field.psf import to_numpy
+from thera.field import Filter
+from thera.field.grid import axes
+from thera.imaging.filters import FilterName, page_filter
+from thera.tiled import TiledField
 from thera.web.gallery import MOST_CELLS, Entry, Gallery
-from thera.web.pixels import as_png, eight_bits, shrunk
-from thera.web.results import FilterName, look
+from thera.web.pixels import as_png, eight_bits
 
-#: What derivatives are multiplied by to be seen, as in page/painter.js.
+#: What derivatives are multiplied by to be seen, as in the viewer's painter.js.
 GRADIENT_GAIN, LAPLACIAN_GAIN = 1.0, 0.06
 #: Output pixels of one tile, and how much larger it may be than what it shows.
 MOST_TILE, MOST_SCALE = 1 << 20, 256
+#: Cells that a tile is rendered from at a time.
+BAND_CELLS = 1 << 18
 
 Shown = Literal["picture", "gradient", "laplacian"]
 
 
 @dataclass(frozen=True)
-class Tile:
+class TileRequest:
     """`size` = (height, width) pixels of the `region` (top, left, bottom, right) of a picture."""
 
     region: tuple[float, float, float, float]
     size: tuple[int, int]
-    psf: Filter
+    psf: Filter | None
     shown: Shown = "picture"
 
     @classmethod
@@ -43,7 +45,7 @@ class Tile:
         filter: FilterName,
         sharpness: float,
         shown: Shown,
-    ) -> Tile:
+    ) -> TileRequest:
         """A tile of a picture of `shape`, as asked for: its edges held to the picture's against rounding."""
         edges = [min(max(edge, 0.0), n) for edge, n in zip(region, (*shape, *shape), strict=True)]
         top, left, bottom, right = edges
@@ -55,60 +57,48 @@ class Tile:
             )
         if max(size[0] / (bottom - top), size[1] / (right - left)) > MOST_SCALE:
             raise InvalidInput(f"Tiles are made at scales up to {MOST_SCALE}: ask for a larger region.")
-        return cls((top, left, bottom, right), size, look(filter, sharpness) or Seamless(), shown)
-
-    def values(self, field: HeatField) -> NDArray:
-        """What is drawn, before it is held to [0, 1]."""
-        options: RenderOptions = {"size": self.size, "region": self.region, "psf": self.psf}
-        if self.shown == "gradient":
-            slopes = to_numpy(field.gradient(**options))
-            return GRADIENT_GAIN * np.sqrt(np.square(slopes).sum(-1))
-        if self.shown == "laplacian":
-            return 0.5 + LAPLACIAN_GAIN * to_numpy(field.laplacian(**options))
-        return to_numpy(field.render(**options))
+        return cls((top, left, bottom, right), size, page_filter(filter, sharpness), shown)
 
     def png(self, gallery: Gallery, entry: Entry, model: str) -> bytes:
-        """The tile as a file. Of a picture too large to be encoded, only what is near is."""
-        if entry.whole:
-            return as_png(eight_bits(self.values(gallery.field(entry, model))))
-        cells = self._cells(entry)
-        if (cells[2] - cells[0]) * (cells[3] - cells[1]) > MOST_CELLS:
-            return as_png(eight_bits(self._preview(entry)))
-        field = gallery.field(entry, model, cells)
-        top, left = cells[:2]
-        region = tuple(edge - origin for edge, origin in zip(self.region, (top, left) * 2, strict=True))
-        moved = Tile(region, self.size, self.psf, self.shown)  # type: ignore[arg-type]
-        return as_png(eight_bits(moved.values(field)))
+        """The tile as a file. Where it would take too many cells, it shows means of the pixels."""
+        field = gallery.field(entry, model, self.psf)
+        top, left, bottom, right = field.needed(*axes(entry.shape, None, self.size, self.region))
+        cells = (bottom - top) * (right - left)
+        values = self._means(entry) if cells > MOST_CELLS else self._values(field, cells)
+        return as_png(eight_bits(values))
 
-    def _cells(self, entry: Entry) -> tuple[int, int, int, int]:
-        """What must be encoded for this tile: in steps of 64 cells, so that tiles beside it share it."""
-        top, left, bottom, right = self.region
-        steps = (bottom - top) / self.size[0], (right - left) / self.size[1]
-        step = max(steps)
-        reach = int(min(steps) < self.psf.finest) if step <= 1 else math.ceil(3 * step) + 2
-        (H, W), grid = entry.shape, 64
-        low = [max(0, math.floor((edge - reach) / grid) * grid) for edge in (top, left)]
-        high = [min(n, math.ceil((edge + reach) / grid) * grid) for edge, n in ((bottom, H), (right, W))]
-        return low[0], low[1], high[0], high[1]
+    def _values(self, field: TiledField, cells: int) -> NDArray:
+        """What is drawn, before it is held to [0, 1]: rendered in bands, so that few cells are held."""
+        rows, cols = axes(field.source.shape, None, self.size, self.region)
+        count = math.ceil(len(rows) / math.ceil(cells / BAND_CELLS))
 
-    def _preview(self, entry: Entry) -> NDArray:
-        """Means of the pixels, where the field of all of them would be too much, or their differences."""
+        def rendered(*derivative: int) -> NDArray[np.float32]:
+            order = derivative[0], derivative[1]
+            bands = [field.render(rows[i : i + count], cols, order) for i in range(0, len(rows), count)]
+            return np.concatenate(bands)
+
+        if self.shown == "gradient":
+            return GRADIENT_GAIN * np.hypot(rendered(1, 0), rendered(0, 1))
+        if self.shown == "laplacian":
+            return 0.5 + LAPLACIAN_GAIN * (rendered(2, 0) + rendered(0, 2))
+        return rendered(0, 0)
+
+    def _means(self, entry: Entry) -> NDArray:
+        """Means of the pixels, or their differences."""
         (top, left, bottom, right), (h, w) = self.region, self.size
         rows, cols = (bottom - top) / h, (right - left) / w
         # One mean more on every side, so that differences go on from tile to tile; at borders the last again.
         spans = (top, bottom, rows, entry.shape[0]), (left, right, cols, entry.shape[1])
         more = [(int(low >= step), int(n - high >= step)) for low, high, step, n in spans]
-        part = [
-            slice(round(low - a * step), round(high + b * step))
-            for (low, high, step, _), (a, b) in zip(spans, more, strict=True)
-        ]
-        means = shrunk(eight_bits(entry.pixels[part[0], part[1]]), (h + sum(more[0]), w + sum(more[1]))) / 255
+        (above, below), (before, behind) = more
+        region = top - above * rows, left - before * cols, bottom + below * rows, right + behind * cols
+        means = entry.shown.means(region, (h + above + below, w + before + behind)) / 255
         means = np.pad(means, [*((1 - a, 1 - b) for a, b in more), (0, 0)], "edge")
-        here, above, below = means[1:-1, 1:-1], means[:-2, 1:-1], means[2:, 1:-1]
-        before, behind = means[1:-1, :-2], means[1:-1, 2:]
+        here, up, down = means[1:-1, 1:-1], means[:-2, 1:-1], means[2:, 1:-1]
+        left_of, right_of = means[1:-1, :-2], means[1:-1, 2:]
         if self.shown == "gradient":
-            return GRADIENT_GAIN * np.hypot((below - above) / (2 * rows), (behind - before) / (2 * cols))
+            return GRADIENT_GAIN * np.hypot((down - up) / (2 * rows), (right_of - left_of) / (2 * cols))
         if self.shown == "laplacian":
-            bend = (above - 2 * here + below) / rows**2 + (before - 2 * here + behind) / cols**2
+            bend = (up - 2 * here + down) / rows**2 + (left_of - 2 * here + right_of) / cols**2
             return 0.5 + LAPLACIAN_GAIN * bend
         return here

@@ -1,8 +1,8 @@
 // The local page: pictures come and go, are encoded and downloaded by the program behind it.
 
 import { connect, report, sharpnessOf } from "./controls.js";
-import { reason } from "./field.js";
-import { Viewer } from "./viewer.js";
+import { reason } from "./viewer/field.js";
+import { Viewer } from "./viewer/viewer.js";
 
 const $ = (id) => document.getElementById(id);
 const POLL = 150; // milliseconds between two questions about a job

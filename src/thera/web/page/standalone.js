@@ -1,7 +1,7 @@
 // An exported page: the picture and its field are in the document, and no program is behind it.
 
 import { connect, report } from "./controls.js";
-import { Viewer } from "./viewer.js";
+import { Viewer } from "./viewer/viewer.js";
 
 const part = (id) => document.getElementById(id);
 const facts = JSON.parse(part("facts").textContent);
