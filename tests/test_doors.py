@@ -2,22 +2,25 @@
 
 A door is a function `door(case, model, tmp_path) -> H'×W'×C samples`. Each gets pictures that are larger than
 a tile, a chunk and what the network sees, and renders them with the ensemble. To add a door, write such a
-function and name it in DOORS, with the pictures that it takes.
+function and name it in DOORS, with the pictures that it takes and what it does in another way.
 """
 
 import json
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.util import find_spec
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import thera
+from thera.field import Filter, Lanczos
 from thera.imaging.sizing import TargetSize
 from thera.models import Model
 from thera.tiled import Options, make_plan
@@ -116,43 +119,100 @@ def through_masked_xarray(case: Case, model: Model, tmp_path: Path) -> np.ndarra
     return np.where(np.isnan(values), nodata, stored).astype(np.uint16)
 
 
-def through_program(case: Case, model: Model, tmp_path: Path) -> np.ndarray:
+def stored(case: Case, folder: Path) -> Path:
     """Pictures as PNG, rasters as GeoTIFF."""
-    from PIL import Image
+    if case.name != "bands16":
+        Image.fromarray(case.samples).save(folder / "in.png")
+        return folder / "in.png"
+    rasterio = pytest.importorskip("rasterio")
+    rows, cols, count = case.samples.shape
+    profile = {"height": rows, "width": cols, "count": count, "dtype": case.samples.dtype, "nodata": 0}
+    place = {"crs": "EPSG:32631", "transform": rasterio.Affine(10, 0, 5e5, 0, -10, 4.6e6)}
+    with rasterio.open(folder / "in.tif", "w", **profile, **place) as dataset:
+        dataset.write(np.moveaxis(case.samples, 2, 0))
+    return folder / "in.tif"
 
+
+def samples_of(path: Path) -> np.ndarray:
+    if path.suffix == ".png":
+        return np.asarray(Image.open(path))
+    with pytest.importorskip("rasterio").open(path) as dataset:
+        return np.moveaxis(dataset.read(), 0, 2)
+
+
+def program(*arguments: object) -> str:
+    """What `thera` prints."""
     from thera.cli.main import run
 
-    if case.name == "bands16":
-        rasterio = pytest.importorskip("rasterio")
-        source, output = tmp_path / "in.tif", tmp_path / "out.tif"
-        rows, cols, count = case.samples.shape
-        profile = {"height": rows, "width": cols, "count": count, "dtype": case.samples.dtype, "nodata": 0}
-        place = {"crs": "EPSG:32631", "transform": rasterio.Affine(10, 0, 5e5, 0, -10, 4.6e6)}
-        with rasterio.open(source, "w", **profile, **place) as dataset:
-            dataset.write(np.moveaxis(case.samples, 2, 0))
-    else:
-        source, output = tmp_path / "in.png", tmp_path / "out.png"
-        Image.fromarray(case.samples).save(source)
-    options = ["-s", SCALE, "--ensemble", "--memory", LITTLE + (128 << 20), "--json"]
     with pytest.raises(SystemExit) as ended, redirect_stdout(StringIO()) as printed:
-        run(["upscale", *map(str, [source, output, *options])])
+        run([str(argument) for argument in arguments])
     assert not ended.value.code
-    (record,) = json.loads(printed.getvalue())["files"]
+    return printed.getvalue()
+
+
+def through_program(case: Case, model: Model, tmp_path: Path) -> np.ndarray:
+    source = stored(case, tmp_path)
+    output = source.with_stem("out")
+    options = ("-s", SCALE, "--ensemble", "--memory", LITTLE + (128 << 20), "--json")
+    (record,) = json.loads(program("upscale", source, output, *options))["files"]
     assert record["tiles"] > 1
-    if case.name == "bands16":
-        with rasterio.open(output) as dataset:
-            return np.moveaxis(dataset.read(), 0, 2)
-    return np.asarray(Image.open(output))
+    return samples_of(output)
 
 
-DOORS: dict[Callable[[Case, Model, Path], np.ndarray], tuple[str, ...]] = {
-    through_array: tuple(CASES),
-    through_tensor: tuple(CASES),
-    through_dask: tuple(CASES),
-    through_xarray: tuple(CASES),
-    through_masked_xarray: ("bands16",),
-    through_program: tuple(CASES),
-}
+def through_identity_warp(case: Case, model: Model, tmp_path: Path) -> np.ndarray:
+    source = stored(case, tmp_path)
+    output = source.with_stem("out")
+    program("warp", source, output, "--affine", "1,0,0,0,1,0", "--ensemble", "--memory", "560MiB", "-q")
+    return samples_of(output)
+
+
+def through_app_download(case: Case, model: Model, tmp_path: Path) -> np.ndarray:
+    pytest.importorskip("pydantic")
+    from thera.web.gallery import Gallery
+    from thera.web.results import Order, write_result
+
+    gallery = Gallery()
+    entry = gallery.add(stored(case, tmp_path))
+    (tmp_path / "out").mkdir()
+    order = Order(model="edsr-air", scale=SCALE, ensemble=True)
+    return samples_of(write_result(gallery, entry, tmp_path / "out", order, lambda share: None))
+
+
+def through_iiif(case: Case, model: Model, tmp_path: Path) -> np.ndarray:
+    testclient = pytest.importorskip("fastapi.testclient")
+    from thera.iiif.application import create_app
+    from thera.iiif.server import PREFIX, Server
+
+    path = stored(case, tmp_path)
+    rows, cols = TargetSize(scale=SCALE).for_image(case.samples.shape[:2])
+    with testclient.TestClient(create_app(Server(tmp_path, model))) as client:
+        answer = client.get(f"{PREFIX}{path.name}/full/^{cols},{rows}/0/default.png")
+    assert answer.status_code == 200, answer.text
+    return np.asarray(Image.open(BytesIO(answer.content)))
+
+
+@dataclass(frozen=True)
+class Door:
+    """A way to pixels, the pictures that it takes, and how it differs from others in what it is asked for."""
+
+    through: Callable[[Case, Model, Path], np.ndarray]
+    cases: tuple[str, ...] = tuple(CASES)
+    scale: float = SCALE
+    ensemble: bool = True
+    psf: Filter | None = None
+
+
+DOORS = [
+    Door(through_array),
+    Door(through_tensor),
+    Door(through_dask),
+    Door(through_xarray),
+    Door(through_masked_xarray, ("bands16",)),
+    Door(through_program),
+    Door(through_identity_warp, scale=1, psf=Lanczos()),
+    Door(through_app_download, ("rgb8", "rgba8")),  # four bands it cannot show
+    Door(through_iiif, ("rgb8", "rgba8"), ensemble=False),
+]
 
 
 @pytest.fixture
@@ -160,39 +220,39 @@ def everywhere(far_sighted, monkeypatch) -> Model:
     """A model that sees as far as a network does, under every name."""
     model = far_sighted("air")
     monkeypatch.setattr("thera.models.choice.ModelChoice.load", lambda choice: model)
+    monkeypatch.setattr("thera.models.load", lambda *arguments: model)
+    monkeypatch.setattr("thera.web.gallery.load", lambda *arguments: model)
     if find_spec("dask") is not None:
         monkeypatch.setattr("thera.dask.tasks._load", lambda name: model)
     return model
 
 
 @pytest.fixture(scope="session")
-def expected(far_sighted) -> Callable[[str], np.ndarray]:
+def expected(far_sighted) -> Callable[..., np.ndarray]:
     """The pixels of each picture, computed at once."""
-    model, known = far_sighted("air"), {}
 
-    def pixels(name: str) -> np.ndarray:
-        if name not in known:
-            case = CASES[name]()
-            known[name] = thera.upscale(case.samples, SCALE, model=model, ensemble=True, **case.meaning)
-        return known[name]
+    @cache
+    def pixels(
+        name: str, scale: float = SCALE, ensemble: bool = True, psf: Filter | None = None
+    ) -> np.ndarray:
+        case, model = CASES[name](), far_sighted("air")
+        return thera.upscale(case.samples, scale, model=model, ensemble=ensemble, psf=psf, **case.meaning)
 
     return pixels
 
 
 @pytest.mark.parametrize(
     ("door", "name"),
-    [
-        pytest.param(door, name, id=f"{door.__name__}-{name}")
-        for door, names in DOORS.items()
-        for name in names
-    ],
+    [pytest.param(door, name, id=f"{door.through.__name__}-{name}") for door in DOORS for name in door.cases],
 )
 def test_every_door_gives_the_same_pixels(everywhere, expected, door, name, tmp_path):
-    pixels, case = door(CASES[name](), everywhere, tmp_path), CASES[name]()
-    assert (pixels.shape, pixels.dtype) == (expected(name).shape, case.samples.dtype)
-    assert np.abs(pixels.astype(int) - expected(name)).max() <= 1
+    case = CASES[name]()
+    whole = expected(name, door.scale, door.ensemble, door.psf)
+    pixels = door.through(case, everywhere, tmp_path)
+    assert (pixels.shape, pixels.dtype) == (whole.shape, case.samples.dtype)
+    assert np.abs(pixels.astype(int) - whole).max() <= 1
     nodata = case.meaning.get("nodata")
-    np.testing.assert_array_equal(pixels == nodata, expected(name) == nodata)
+    np.testing.assert_array_equal(pixels == nodata, whole == nodata)
 
 
 @pytest.mark.parametrize("name", CASES)
