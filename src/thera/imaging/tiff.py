@@ -2,7 +2,7 @@
 
 import logging
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -26,7 +26,7 @@ from .metadata import (
     upright_exif,
     upright_xmp,
 )
-from .picture import Colour, Layout, Picture
+from .picture import Colour, Layout, Picture, turned
 
 logging.getLogger("tifffile").addHandler(logging.NullHandler())  # its warnings are for programmers
 
@@ -36,6 +36,8 @@ _UNSPECIFIED, _ASSOCIATED, _UNASSOCIATED = 0, 1, 2
 _BYTE, _ASCII, _LONG, _LONG8 = 1, 2, 4, 16
 _PHOTOMETRIC = {"grey": "minisblack", "rgb": "rgb", "cmyk": "separated"}
 
+#: CMYK and alpha.
+MOST_CHANNELS = 5
 #: The offsets of a TIFF end at 4 GiB. Some room is left for directories and metadata.
 CLASSIC_LIMIT = 2**32 - 2**25
 
@@ -45,9 +47,9 @@ def read_tiff(path: Path, check_size: Callable[[int, int], None]) -> Picture:
     from tifffile import TiffFile
 
     with TiffFile(path) as file:
-        pages = [page for page in file.pages if not cast(Any, page).is_reduced]
-        if len(pages) > 1:
-            raise ImageFileError(f"The file holds {len(pages)} pages; Thera scales single images: split it.")
+        pages = sum(not cast(Any, page).is_reduced for page in _pages(file))
+        if pages > 1:
+            raise ImageFileError(f"The file holds {pages} pages; Thera scales single images: split it.")
         page: Any = file.pages.first
         check_size(page.imagewidth, page.imagelength)
         if page.imagedepth > 1 or page.dtype is None or page.dtype.kind not in "buif":
@@ -74,12 +76,27 @@ def read_tiff(path: Path, check_size: Callable[[int, int], None]) -> Picture:
     return picture.upright(orientation if orientation in range(1, 9) else 1)
 
 
+def _pages(file: Any) -> Iterator[Any]:
+    """The pages of a TIFF. A damaged file may point back to an earlier page: there they end."""
+    seen: set[int] = set()
+    for page in file.pages:
+        if page.offset in seen:
+            return
+        seen.add(page.offset)
+        yield page
+
+
 def _samples(path: Path, page: Any) -> tuple[NDArray, Colour, bool, tuple[str, ...]]:
     """H×W×C samples, their colour model, whether alpha follows, and notes of what was changed."""
     kind = page.photometric.name if page.photometric is not None else ""
+    if page.samplesperpixel > MOST_CHANNELS:  # refused before a small file takes gigabytes
+        raise _too_many(page.samplesperpixel)
     if kind == "YCBCR" and page.compression.name not in ("JPEG", "OJPEG"):
         with Image.open(path, formats=("TIFF",)) as image:  # libtiff reads all subsamplings
-            return np.asarray(image.convert("RGB")), "rgb", False, ()
+            image.load()
+            samples = np.asarray(image.convert("RGB"))
+        # Pillow has turned it upright; the caller expects it as it is stored.
+        return turned(samples, _value(page, ORIENTATION, 1), back=True), "rgb", False, ()
     samples = page.asarray()
     if page.axes.startswith("S"):  # stored plane by plane
         samples = np.moveaxis(samples, 0, -1)
@@ -112,13 +129,17 @@ def _samples(path: Path, page: Any) -> tuple[NDArray, Colour, bool, tuple[str, .
     colour, count = colours[kind]
     extra = samples.shape[2] - count
     if extra > 1:
-        raise ImageFileError(
-            f"The TIFF has {samples.shape[2]} channels; Thera scales grey, RGB and CMYK with alpha, and many"
-            " bands into another TIFF with: pip install 'thera[geo]'."
-        )
+        raise _too_many(samples.shape[2])
     if extra and tuple(page.extrasamples) == (_ASSOCIATED,):
         samples = _straight(samples)
     return samples, colour, bool(extra), notes
+
+
+def _too_many(channels: int) -> ImageFileError:
+    return ImageFileError(
+        f"The TIFF has {channels} channels; Thera scales grey, RGB and CMYK with alpha, and many bands into"
+        " another TIFF with: pip install 'thera[geo]'."
+    )
 
 
 def _straight(samples: NDArray) -> NDArray:
