@@ -20,6 +20,7 @@ from thera.geo.files import Request
 from thera.memory import default_memory
 from thera.models.choice import ModelChoice
 from thera.optional import require
+from thera.values.meaning import Meaning
 
 #: The least default memory of each of several tasks, in bytes.
 LEAST_MEMORY = 1 << 30
@@ -163,37 +164,24 @@ def _scale_store(scaler: Scaler, source: Path, output: Path | None, cluster: Clu
     if not os.path.isdir(source):
         message = "is no folder, as Zarr stores are" if os.path.exists(source) else "does not exist"
         raise ImageFileError(f"{source} {message}.")
-    request, choice = scaler.request, scaler.choice
-    for option, value in (
-        ("format", request.file.form),
-        ("quality", request.file.quality),
-        ("range", request.stretch),
-        ("cog", request.cog or None),
-    ):
+    request, file = scaler.request, scaler.request.file
+    for option, value in (("format", file.form), ("quality", file.quality), ("cog", request.cog or None)):
         if value is not None:
             raise InvalidInput(f"--{option} is for image files and {source} is a Zarr store: leave it out.")
     require("dask", "dask", "a Zarr store")
-    from thera.dask.arrays import TASK_MEMORY
+    from thera.dask.arrays import TASK_MEMORY, Settings
     from thera.dask.stores import prepare_store
+    from thera.dask.tasks import ModelName
 
     info = scaler.loaded().info
     output = output or source.with_name(f"{source.stem}_{request.target.label}{source.suffix}")
     if cluster.scheduler is not None:  # workers elsewhere have another current folder
         source, output = source.resolve(), output.resolve()
     with _compute_with(cluster) as tasks:
-        job = prepare_store(
-            source,
-            output,
-            request.target,
-            overwrite=request.file.overwrite,
-            model=choice.name,
-            ensemble=request.options.ensemble,
-            psf=request.options.psf,
-            engine=choice.engine,
-            device=choice.device,
-            precision=choice.precision,
-            memory=cluster.memory(request.options.memory, tasks) or TASK_MEMORY,
-        )
+        memory = cluster.memory(request.options.memory, tasks) or TASK_MEMORY
+        meaning = Meaning(request.stretch, alpha="data" if file.alpha == "data" else None)
+        settings = Settings(ModelName.of(scaler.choice), replace(request.options, memory=memory), meaning)
+        job = prepare_store(source, output, request.target, settings, overwrite=file.overwrite)
         scaler.feedback.say(
             f"{source} {job.source[1]}×{job.source[0]} → {job.output} {job.size[1]}×{job.size[0]}"
             f" | {info.name} ({info.engine} on {info.device}) | {job.chunks} chunks, {tasks} at a time"

@@ -17,6 +17,7 @@ from thera.field.grid import Box
 from thera.imaging.metadata import SIDEWAYS
 from thera.optional import require
 from thera.values.bands import Bands
+from thera.values.ranges import holds
 
 from .upright import orientation_of, upright_tags
 
@@ -72,13 +73,7 @@ class Raster:
     @property
     def declared(self) -> float | None:
         """The nodata value to write: a GeoTIFF holds only one, so the first that fits the sample type."""
-        return next((value for value in self.nodata if value is not None and self._holds(value)), None)
-
-    def _holds(self, value: float) -> bool:
-        if self.dtype.kind == "f":
-            return True
-        limits = np.iinfo(self.dtype)
-        return limits.min <= value <= limits.max and value == round(value)
+        return next((value for value in self.nodata if value is not None and holds(self.dtype, value)), None)
 
     @cached_property
     def bands(self) -> Bands:

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from thera.errors import ImageFileError
 from thera.field.grid import Box
-from thera.values.ranges import Range, Stretch, Window, find_ranges
+from thera.values.ranges import Range, Stretch
+from thera.values.survey import Window, find_ranges
 
 from .raster import Raster, first_line, gdal, opened
 from .upright import stored, upright

@@ -50,8 +50,9 @@ class ArraySamples:
             for low, high, start in zip(box[:2], box[2:], self.origin, strict=True)
         )
         window = self.array[rows, cols]
-        first, last = bands[0], bands[-1] + 1  # a view where they are neighbours, as they mostly are
-        samples = window[..., first:last] if last - first == len(bands) else window[..., list(bands)]
+        # A view where bands are neighbours, as they mostly are.
+        neighbours = list(bands) == list(range(bands[0], bands[-1] + 1))
+        samples = window[..., bands[0] : bands[-1] + 1] if neighbours else window[..., list(bands)]
         alpha = None if self.bands.alpha is None else window[..., self.bands.alpha]
         return samples, self.bands.valid(samples, bands, alpha)
 
@@ -159,7 +160,17 @@ class Plane:
             out[..., band] = samples[..., i]
 
 
+def fill_levels(halo: int) -> int:
+    """Halvings of a picture after which one cell is as wide as what a network sees on one side of it."""
+    return max(1, (halo - 1).bit_length())
+
+
+def fill_reach(halo: int) -> int:
+    """How far from a window samples are read at most, where some of its own are invalid."""
+    return 4 * 2 ** fill_levels(halo) - 1  # to the edge of a block, and three blocks more
+
+
 def planes_of(samples: Samples, bands: Bands, spans: Sequence[Range], halo: int) -> list[Plane]:
     """One plane per group, colours before alpha. `halo`: how far the network sees."""
-    levels = max(1, (halo - 1).bit_length())
+    levels = fill_levels(halo)
     return [Plane(samples, group, span, levels) for group, span in zip(bands.groups, spans, strict=True)]

@@ -1,23 +1,19 @@
 """Value ranges: the sample values that a network sees as 0 and 1."""
 
 import math
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thera.errors import InvalidInput
-from thera.values.bands import Bands
 
-#: Samples h×w×bands, and which of them are valid; None if all are.
-Window = tuple[NDArray, NDArray[np.bool_] | None]
-
+#: What is said of values that cannot be scaled.
+NOT_FINITE = "The image holds NaN or infinite values: replace them before it is scaled."
 #: Default percentiles for 0 and 1, so that a few outliers do not darken everything else.
 PERCENTILES = (0.5, 99.5)
-#: Bits of a number that one pass over the raster decides.
-_DIGIT = 16
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,7 @@ class Range:
         >>> Range.of(np.array([[-20.0, 300.0]]))
         Range(low=-20.0, high=300.0)
         """
-        return cls.of_type(samples.dtype) or cls.of_extremes(samples.min(), samples.max())
+        return cls.of_type(samples.dtype) or cls.of_extremes(samples.min(), samples.max(), samples.dtype)
 
     @classmethod
     def of_type(cls, dtype: np.dtype) -> "Range | None":
@@ -46,12 +42,12 @@ class Range:
         return cls(0.0, float(np.iinfo(dtype).max)) if spans else None
 
     @classmethod
-    def of_extremes(cls, lowest: np.number, highest: np.number) -> "Range":
-        """The range of samples whose lowest and highest are these."""
+    def of_extremes(cls, lowest: float, highest: float, dtype: np.dtype) -> "Range":
+        """The range of samples of a type whose lowest and highest are these."""
         low, high = float(lowest), float(highest)
         if not (np.isfinite(low) and np.isfinite(high)):
-            raise InvalidInput("The image holds NaN or infinite values: replace them before it is scaled.")
-        if highest.dtype.kind == "f" and low >= 0 and high <= 1:
+            raise InvalidInput(NOT_FINITE)
+        if dtype.kind == "f" and low >= 0 and high <= 1:
             return cls(0.0, 1.0)
         return cls.not_empty(low, high)
 
@@ -136,107 +132,19 @@ def type_range(dtype: np.dtype) -> Range:
     return Range(float(limits.min), float(limits.max))
 
 
-class Percentiles:
-    """Exact percentiles of numbers that come in pieces, in the memory of a few histograms.
+def holds(dtype: np.dtype, value: object) -> bool:
+    """True if a sample of this type can have that value.
 
-    Numbers are decided 16 bits at a time, from the highest: all pieces are counted once for each pass.
-
-    >>> wanted = Percentiles(np.dtype(np.float32), (0, 50))
-    >>> for _ in range(wanted.passes):
-    ...     wanted.count(np.float32([3.5, -1.25, 7])), wanted.narrow()
-    (None, None)
-    (None, None)
-    >>> wanted.values
-    [-1.25, 3.5]
+    >>> holds(np.dtype(np.uint8), -1), holds(np.dtype(np.float32), float("nan"))
+    (False, True)
     """
-
-    def __init__(self, dtype: np.dtype, percents: tuple[float, ...]) -> None:
-        self.dtype = dtype
-        self.percents = percents
-        bits = 8 * dtype.itemsize
-        self.passes = max(1, bits // _DIGIT)
-        self._shift = max(0, bits - _DIGIT)
-        self._unsigned = np.dtype(f"u{dtype.itemsize}")
-        self._known = [0] * len(percents)  # the leading bits of each, as decided so far
-        self._ranks: list[int] | None = None  # among the numbers that begin with those bits
-        self.total = 0
-        self._counts: dict[int, NDArray[np.int64]] = {}
-
-    def count(self, numbers: NDArray) -> None:
-        """Counts numbers, all of them finite."""
-        keys = self._keys(numbers.ravel())
-        digits = keys >> self._shift
-        if self.passes > 1:
-            digits &= 2**_DIGIT - 1
-        for known in set(self._known):
-            here = digits
-            if self._ranks is not None:
-                here = digits[keys >> (self._shift + _DIGIT) == known]
-            counts = np.bincount(here.astype(np.intp), minlength=2**_DIGIT)
-            self._counts[known] = self._counts.get(known, 0) + counts
-
-    def narrow(self) -> None:
-        """Ends a pass: decides the next bits."""
-        if self._ranks is None:
-            self.total = int(self._counts[0].sum()) if self._counts else 0
-            self._ranks = [round(p / 100 * max(0, self.total - 1)) for p in self.percents]
-        for i, (known, rank) in enumerate(zip(self._known, self._ranks, strict=True)):
-            upto = np.cumsum(self._counts.get(known, np.zeros(2**_DIGIT, np.int64)))
-            digit = min(int(np.searchsorted(upto, rank, side="right")), 2**_DIGIT - 1)
-            self._ranks[i] = rank - (int(upto[digit - 1]) if digit else 0)
-            self._known[i] = (known << _DIGIT) | digit
-        self._counts = {}
-        self._shift -= _DIGIT
-
-    @property
-    def values(self) -> list[float]:
-        """The percentiles, after the last pass."""
-        keys = np.array(self._known, np.uint64).astype(self._unsigned)
-        sign = self._unsigned.type(1 << (8 * self.dtype.itemsize - 1))
-        if self.dtype.kind == "f":
-            keys = np.where(keys & sign, keys ^ sign, ~keys)
-        elif self.dtype.kind == "i":
-            keys = keys ^ sign
-        return [float(value) for value in keys.view(self.dtype)]
-
-    def _keys(self, numbers: NDArray) -> NDArray:
-        """Unsigned integers in the order of the numbers."""
-        bits = np.ascontiguousarray(numbers).view(self._unsigned)
-        sign = self._unsigned.type(1 << (8 * self.dtype.itemsize - 1))
-        if self.dtype.kind == "f":
-            return np.where(bits & sign, ~bits, bits | sign)
-        return bits ^ sign if self.dtype.kind == "i" else bits
+    if not isinstance(value, Real) or dtype.kind == "f":
+        return isinstance(value, Real)
+    limits, number = np.iinfo(dtype), float(value)
+    return limits.min <= number <= limits.max and number.is_integer()
 
 
-def find_ranges(
-    bands: Bands, dtype: np.dtype, stretch: Stretch, windows: Callable[[], Iterable[Window]]
-) -> list[Range]:
-    """The values that stand for 0 and 1 in each group of bands.
-
-    `windows` gives all samples of a picture, h×w×bands at a time, and which are valid (None: all). It is
-    called once for each pass that percentiles take. An alpha always spans its type.
-    """
-    whole, groups = type_range(dtype), bands.groups
-    if stretch.kind == "given":
-        return [whole if group.alpha else Range(stretch.low, stretch.high) for group in groups]
-    if stretch.kind == "dtype":
-        return [whole] * len(groups)
-    wanted = [Percentiles(dtype, (stretch.low, stretch.high)) for _ in groups]
-    for _ in range(wanted[0].passes):
-        for samples, valid in windows():
-            for group, percentiles in zip(groups, wanted, strict=True):
-                index = list(group.bands)
-                values = samples[..., index]
-                percentiles.count(values if valid is None else values[valid[..., index]])
-        for percentiles in wanted:
-            percentiles.narrow()
-    return [
-        whole if group.alpha or not percentiles.total else Range.not_empty(*percentiles.values)
-        for group, percentiles in zip(groups, wanted, strict=True)
-    ]
-
-
-def marked(samples: NDArray, valid: NDArray[np.bool_], nodata: float) -> NDArray:
+def marked(samples: NDArray, valid: NDArray[np.bool_] | bool, nodata: float) -> NDArray:
     """The samples with `nodata` where they are not valid, and only there.
 
     A valid sample that happens to equal `nodata` becomes the next value.
