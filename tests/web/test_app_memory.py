@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms
 
+from thera.iiif.pictures import ServedPicture
 from thera.imaging import files
 from thera.imaging.picture import Picture
 from thera.imaging.reading import read
-from thera.iiif.pictures import ServedPicture
 from thera.web.gallery import Gallery
 from thera.web.results import Order, write_result
 from thera.web.tiles import TileRequest
 
 HEIGHT, WIDTH = 3000, 4000
 SAMPLES = 3 * HEIGHT * WIDTH
-#: What bands, windows and files take, whatever the size of the picture. All of it as floats would take 144 MB.
+#: What bands, windows and files take, whatever the picture's size. As floats it would take 144 MB.
 WORK = 24_000_000
 
 
