@@ -2,7 +2,7 @@
 
     python benchmarks/train.py [--variants air plus pro] [--profile]
 
-On a GPU this prints the table of docs/training.md. On a CPU it only shows that everything runs.
+On a GPU this prints the table of docs/notebook.md. On a CPU it only shows that everything runs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What can go wrong, as a small tree. Every message says what was given, what was expected and what to do."""
+"""The errors that Thera raises. Every message says what was given, what was expected and what to do."""
 
 
 class TheraError(Exception):
-    """Base of every error Thera raises on purpose. Its text is one sentence for the user."""
+    """Base of every error that Thera raises on purpose. Its message is written for the user."""
 
 
 class InvalidInput(TheraError, ValueError):
@@ -14,7 +14,7 @@ class ModelError(TheraError):
 
 
 class UnsafeCheckpoint(ModelError):
-    """A pickled checkpoint that asks for more than NumPy arrays and plain containers. Nothing of it ran."""
+    """A pickled checkpoint that asks for more than NumPy arrays and plain containers. None of it was run."""
 
 
 class FieldFileError(TheraError):
@@ -26,16 +26,16 @@ class ImageFileError(TheraError):
 
 
 class ClusterError(TheraError):
-    """A Dask scheduler that does not answer, or a worker that cannot do its part."""
+    """A Dask scheduler that does not answer, or a worker that fails."""
 
 
 class MissingDependency(TheraError, ImportError):
-    """An optional part is needed; the message names the extra that brings it."""
+    """A missing optional package. The message names the extra to install."""
 
 
 class UnknownImage(TheraError):
-    """An identifier under which a server has no image."""
+    """An identifier of no image on the server."""
 
 
 class ServerBusy(TheraError):
-    """A server has as much to do as it takes on at once."""
+    """The server is working on as many requests as it accepts."""

@@ -18,4 +18,4 @@ def require(module: str, extra: str, purpose: str) -> Any:
         return import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
-        raise MissingDependency(f"{purpose} needs {package}: pip install 'thera[{extra}]'") from error
+        raise MissingDependency(f"{purpose} needs {package}: pip install 'thera[{extra}]'.") from error

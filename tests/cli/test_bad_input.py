@@ -10,7 +10,6 @@ import pytest
 import tifffile
 from PIL import Image
 
-from thera.cli import convert
 from thera.errors import ImageFileError
 from thera.imaging import files, writing
 from thera.imaging.formats import format_named
@@ -50,7 +49,7 @@ def folder(tmp_path, png) -> Path:
         ("bomb.png -s 2", "--max-pixels"),
         ("film.gif -s 2", "animation of 3 frames"),
         ("nan.tif -s 2", "NaN"),
-        ("good.png -s 2 -m nonsense", "unknown model 'nonsense'"),
+        ("good.png -s 2 -m nonsense", "no file or model 'nonsense'"),
         ("good.png -s 2 -m good.png", "no model"),
         ("good.png", "none of them"),
         ("good.png -s 2 --size 9x9", "scale and size"),
@@ -102,7 +101,7 @@ def test_one_sentence_a_status_and_no_file(thera, folder, monkeypatch, arguments
 
 def test_an_unwritable_folder_is_found_before_any_work(thera, folder, monkeypatch):
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(files.os, "access", lambda path, mode: False)  # permissions do not bind the superuser
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # permissions do not bind the superuser
     result = thera("upscale", "good.png", "-s", 2)
     assert result.status == 1
     assert "may not be written to" in result.err
@@ -152,8 +151,8 @@ def test_limits_are_those_of_the_formats():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ("info missing.png", "neither a file nor a model"),
-        (f"info {'n' * 300}.png", "neither a file nor a model"),
+        ("info missing.png", "neither a file nor a shipped model"),
+        (f"info {'n' * 300}.png", "neither a file nor a shipped model"),
         ("info text.png", "not an image"),
         ("convert text.png x.onnx", "no model"),
         ("convert edsr-air folder.onnx --overwrite", "is a folder"),
@@ -171,10 +170,10 @@ def test_other_commands_fail_in_one_sentence_too(thera, folder, monkeypatch, arg
 
 
 def test_a_model_that_cannot_be_written_is_said_in_a_sentence(thera, folder, monkeypatch):
-    def refuse(**options):
+    def refuse(*arguments):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(convert.tempfile, "TemporaryDirectory", refuse)
+    monkeypatch.setattr(Path, "replace", refuse)
     result = thera("convert", "edsr-air", folder / "x.safetensors")
     assert result.status == 1
     assert result.err.endswith("x.safetensors could not be written: permission denied.\n")

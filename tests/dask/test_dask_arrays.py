@@ -222,7 +222,7 @@ def test_what_cannot_be_scaled_is_said_at_once(photo, sentence):
 
 
 def test_an_unknown_model_is_said_at_once(photo):
-    with pytest.raises(ModelError, match="unknown model"):
+    with pytest.raises(ModelError, match="There is no file or model"):
         upscale(da.from_array(photo), 2, "edsr-aire")
 
 

@@ -124,7 +124,7 @@ def test_an_interrupted_run_leaves_nothing_behind(larger):
     program.send_signal(signal.SIGINT)
     _, err = program.communicate(timeout=60)
     assert program.returncode == 130
-    assert err.strip().splitlines()[-1] == "thera: interrupted; no partial output was left."
+    assert err.strip().splitlines()[-1] == "thera: Interrupted: no partial output was left."
     assert "Traceback" not in err
     assert [name for name in os.listdir(larger.with_name("in_x2")) if not name.endswith(".png")] == []
 

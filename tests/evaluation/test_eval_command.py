@@ -87,10 +87,10 @@ def test_results_are_neither_written_over_nor_read_from_what_holds_none(folder, 
     with pytest.raises(InvalidInput, match="holds no results"):
         call(eval.command, *options, picture)
     assert picture.read_bytes() == before
-    with pytest.raises(InvalidInput, match=r"under their own table: end them in \.jsonl"):
+    with pytest.raises(InvalidInput, match=r"to their own table: end it in \.jsonl"):
         call(eval.command, *options, tmp_path / "eval.csv")
     empty.touch()
-    for results, words in ((picture, "holds no results"), (empty, "No result of `thera eval` is in")):
+    for results, words in ((picture, "holds no results"), (empty, "holds no result of `thera eval`")):
         with pytest.raises(InvalidInput, match=words):
             call(figures.command, "psnr-scale", "--results", results, "-o", tmp_path)
 
@@ -115,8 +115,9 @@ def test_fit_prints_a_table_stores_it_and_draws(folder, tmp_path):
 
 
 def test_figures_say_what_they_need(tmp_path):
-    assert "Missing option '--model', which bank draws from" in call(figures.command, "bank").output
-    assert "Missing option '--image', which low-pass draws from" in call(figures.command, "low-pass").output
+    for option, name in (("--model", "bank"), ("--image", "low-pass")):
+        message = f"Missing option '{option}', which is needed for {name}"
+        assert message in call(figures.command, name).output
     assert call(figures.command, "portrait").exit_code == 2
 
 

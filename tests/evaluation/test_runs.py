@@ -20,8 +20,9 @@ from thera.evaluation.methods import (
     sinc_method,
 )
 from thera.evaluation.protocol import METRICS, evaluate
+from thera.evaluation.records import read_records
 from thera.evaluation.resize import resize
-from thera.evaluation.runner import read_records, run
+from thera.evaluation.runner import run
 from thera.field import HeatField
 
 

@@ -93,5 +93,5 @@ def test_a_newer_format_and_arrays_that_do_not_fit_are_named(tmp_path):
 
 
 def test_a_field_that_cannot_be_written_says_why(tmp_path):
-    with pytest.raises(FieldFileError, match="No such file"):
+    with pytest.raises(FieldFileError, match="could not be written: no such file"):
         random_field().save(tmp_path / "missing" / "a.field")

@@ -17,7 +17,7 @@ pytestmark = [
     "config",
     [
         Data(patch=48, batch=64, scales=(1.2, 4)),
-        Data(patch=64, batch=36, scales=(1.2, 6.5), spread="log", targets=4, detail=0.5),
+        Data(patch=64, batch=36, scales=(1.2, 6.5), spread="log", targets=4),
     ],
 )
 def test_batches_of_both_devices_are_the_same(config):

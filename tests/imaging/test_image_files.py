@@ -429,3 +429,43 @@ def test_unknown_endings_and_formats_are_refused_by_name():
         format_of(Path("a.gif"))
     with pytest.raises(InvalidInput, match="'psd'"):
         format_named("psd")
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_tiff_of_luma_and_chroma_is_turned_once(tmp_path, orientation):
+    rows, cols = np.mgrid[:20, :30]
+    rgb = np.stack([8 * rows, 8 * cols, 255 - 8 * rows], axis=2).astype(np.uint8)
+    luma = np.asarray(Image.fromarray(rgb).convert("YCbCr"))
+    tags = [(274, 3, 1, orientation, True)]
+    tifffile.imwrite(tmp_path / "rgb.tif", rgb, photometric="rgb", extratags=tags)
+    tifffile.imwrite(tmp_path / "luma.tif", luma, photometric="ycbcr", extratags=tags)
+    expected, found = (read(tmp_path / name).samples.astype(int) for name in ("rgb.tif", "luma.tif"))
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).max() <= 4  # what rounding luma and chroma to bytes costs
+
+
+@pytest.mark.parametrize(("last", "pages"), [(0, 1), (1, 2)])
+def test_pages_that_point_in_a_circle_are_counted_once(tmp_path, last, pages):
+    with tifffile.TiffWriter(tmp_path / "a.tif") as file:
+        for rows in (9, 7):
+            file.write(np.zeros((rows, 8), np.uint8), photometric="minisblack")
+    with tifffile.TiffFile(tmp_path / "a.tif") as file:
+        offsets = [page.offset for page in file.pages]
+    data = bytearray((tmp_path / "a.tif").read_bytes())
+    (entries,) = struct.unpack_from("<H", data, offsets[last])
+    struct.pack_into("<I", data, offsets[last] + 2 + 12 * entries, offsets[0])
+    (tmp_path / "a.tif").write_bytes(data)
+    if pages == 1:
+        assert read(tmp_path / "a.tif").samples.shape == (9, 8, 1)
+    else:
+        with pytest.raises(ImageFileError, match="holds 2 pages"):
+            read(tmp_path / "a.tif")
+
+
+def test_a_small_file_of_thousands_of_channels_is_refused_before_it_is_decoded(tmp_path, monkeypatch):
+    samples = np.zeros((600, 600, 40), np.uint8)
+    options = {"photometric": "minisblack", "planarconfig": "contig", "compression": "zlib"}
+    tifffile.imwrite(tmp_path / "a.tif", samples, **options)
+    monkeypatch.setattr(tifffile.TiffPage, "asarray", lambda page: pytest.fail("it was decoded"))
+    with pytest.raises(ImageFileError, match="40 channels"):
+        read(tmp_path / "a.tif")

@@ -148,9 +148,8 @@ def test_hidden_colours_continue_the_visible_ones_and_visible_ones_stay():
     assert filled.max() <= image[seen][:, :3].max() + 1e-3
     one_colour = np.zeros((40, 50, 4), np.uint16)
     one_colour[20, 30] = (1000, 2000, 60000, 1)
-    np.testing.assert_allclose(
-        seen_colours(one_colour)[10:30, 20:40], np.float32([[(1000, 2000, 60000)]]), rtol=1e-4
-    )
+    expected = np.broadcast_to(np.float32((1000, 2000, 60000)), (20, 20, 3))
+    np.testing.assert_allclose(seen_colours(one_colour)[10:30, 20:40], expected, rtol=1e-4)
 
 
 def test_what_stands_in_for_hidden_colours_does_not_depend_on_the_window():

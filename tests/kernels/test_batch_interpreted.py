@@ -13,7 +13,7 @@ pytest.importorskip("triton", reason="needs Triton: pip install 'thera[dev]' on 
 
 CASES = {
     "small": Data(patch=8, batch=4, scales=(1.2, 4), targets=1),
-    "many targets": Data(patch=10, batch=3, scales=(1.0, 6.5), spread="log", targets=3, detail=0.5),
+    "many targets": Data(patch=10, batch=3, scales=(1.0, 6.5), spread="log", targets=3),
 }
 
 

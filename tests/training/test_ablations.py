@@ -3,15 +3,21 @@
 import json
 
 import pytest
+from click.testing import CliRunner
 from PIL import Image
 
+from thera.cli.ablations import command as ablations_command
 from thera.errors import InvalidInput
 from thera.evaluation.ablation import ablation_markdown
 from thera.evaluation.paper import paper
-from thera.evaluation.runner import read_records
+from thera.evaluation.records import read_records
 from thera.models.weights import load_safetensors, save_safetensors
 from thera.training import ablations
 from thera.training import run as training_run
+
+
+def measured(arguments):
+    CliRunner().invoke(ablations_command, arguments, catch_exceptions=False)
 
 
 def test_every_ablation_of_the_paper_is_trained_and_measured_and_its_budget_stated(
@@ -26,7 +32,7 @@ def test_every_ablation_of_the_paper_is_trained_and_measured_and_its_budget_stat
         f"--data {photos} --seconds 0.01 --validate {small} --scales 6 --device cpu --runs {tmp_path}/runs "
         f"-o {out} --set data.batch=1 data.patch=8".split()
     )
-    ablations.main(command)
+    measured(command)
     records = read_records(out / "ablation.jsonl")
     names = [row["method"] for row in paper()["tables"]["ablation"]["rows"]]
     assert {r["method"].rstrip("+") for r in records} == set(names)
@@ -37,14 +43,14 @@ def test_every_ablation_of_the_paper_is_trained_and_measured_and_its_budget_stat
     assert budget in ablation_markdown(records, budget)
 
     monkeypatch.setattr(ablations, "train", None)  # nothing is trained or measured twice
-    ablations.main(command)
+    measured(command)
     assert read_records(out / "ablation.jsonl") == records
 
     network, about = load_safetensors(tmp_path / "runs/relu.safetensors")
     longer = {"ablation": about["ablation"] | {"seconds": 60}}
     save_safetensors(network, tmp_path / "runs/relu.safetensors", metadata=longer)
     with pytest.raises(InvalidInput, match=r"relu.safetensors was trained with .*60"):
-        ablations.main(command)
+        measured(command)
 
 
 def test_rows_stand_in_the_papers_order():

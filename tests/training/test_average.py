@@ -1,12 +1,14 @@
-"""The mean of several networks: of their weights, and of what is known of them."""
+"""The mean of several networks: of their weights, and the merged history of their training."""
 
 import pytest
 import torch
+from click.testing import CliRunner
 
-from thera.errors import InvalidInput
+from thera.cli.average import command
+from thera.errors import InvalidInput, TheraError
 from thera.models.weights import load_safetensors, save_safetensors
 from thera.networks import Spec, Thera
-from thera.training.average import average, main
+from thera.training.average import average, merged
 
 AIR = Spec("edsr", "air")
 
@@ -18,7 +20,7 @@ def saved(path, seed, *stages, spec=AIR):
     return network
 
 
-def test_every_weight_is_the_mean_and_each_stage_is_told_once(tmp_path):
+def test_every_weight_is_the_mean_and_each_stage_is_listed_once(tmp_path):
     first, second, last = {"start": "", "seed": 1}, {"start": "a", "seed": 2}, {"start": "b", "seed": 3}
     a = saved(tmp_path / "a.safetensors", 0, first, second)
     b = saved(tmp_path / "b.safetensors", 1, first, second, last)
@@ -36,31 +38,44 @@ def test_the_stages_of_a_mean_are_numbered_anew_among_others(tmp_path):
     assert about["training"] == [first, other, second, third, {"mean": [3, 4]}, {"mean": [2, 5]}]
 
 
-def test_the_command_writes_a_model_that_loads(tmp_path, capsys):
+def test_starts_are_numbered_anew_in_the_merged_history():
+    first, second, third = ({"start": f"stage {n}" if n else ""} for n in range(3))
+    other = {"start": "stage 1", "seed": 1}
+    assert merged([[first, second], [first, other, third]])[-3:-1] == [other, {"start": "stage 3"}]
+
+
+def run(*arguments):
+    return CliRunner().invoke(command, list(map(str, arguments)))
+
+
+def test_the_command_writes_a_model_that_loads(tmp_path):
     for seed, name in enumerate("ab"):
         saved(tmp_path / f"{name}.safetensors", seed)
     out = tmp_path / "mean.safetensors"
-    main([str(tmp_path / "a.safetensors"), str(tmp_path / "b.safetensors"), "-o", str(out)])
+    result = run(tmp_path / "a.safetensors", tmp_path / "b.safetensors", "-o", out)
+    assert result.exit_code == 0 and str(out) in result.stderr
     assert load_safetensors(out)[0].spec == AIR
-    assert str(out) in capsys.readouterr().out
     (tmp_path / "any").touch()
     assert out.stat().st_mode == (tmp_path / "any").stat().st_mode  # safetensors' own are their owner's alone
-    with pytest.raises(SystemExit, match="must end in"):
-        main([str(out), str(out), "-o", str(tmp_path / "mean.onnx")])
-    with pytest.raises(SystemExit, match="exists: pass --overwrite"):
-        main([str(out), str(out), "-o", str(out)])
-    with pytest.raises(SystemExit, match=r"error: .*none\.safetensors"):
-        main([str(out), str(tmp_path / "none.safetensors"), "-o", str(tmp_path / "other.safetensors")])
+    missing, other = tmp_path / "none.safetensors", tmp_path / "other.safetensors"
+    for arguments, message in (
+        ((out, out, "-o", tmp_path / "mean.onnx"), "must end in"),
+        ((out, out, "-o", out), "exists: pass --overwrite"),
+        ((out, missing, "-o", other), "none.safetensors"),
+    ):
+        error = run(*arguments).exception
+        assert isinstance(error, TheraError) and message in str(error)
 
 
 def test_one_file_and_other_networks_have_no_mean(tmp_path):
     air, plus = tmp_path / "air.safetensors", tmp_path / "plus.safetensors"
     saved(air, 0)
     saved(plus, 0, spec=Spec("edsr", "plus"))
-    with pytest.raises(InvalidInput, match="two files or more"):
+    with pytest.raises(InvalidInput, match="two networks or more"):
         average([air])
-    with pytest.raises(InvalidInput, match=r"air\.safetensors is edsr-air, .*plus\.safetensors edsr-plus"):
+    with pytest.raises(
+        InvalidInput, match=r"air\.safetensors is edsr-air and .*plus\.safetensors is edsr-plus"
+    ):
         average([air, plus])
-    with pytest.raises(SystemExit, match="error: only networks of one kind"):
-        main([str(air), str(plus), "-o", str(tmp_path / "mean.safetensors")])
+    assert run(air, plus, "-o", tmp_path / "mean.safetensors").exit_code == 1
     assert not (tmp_path / "mean.safetensors").exists()

@@ -40,25 +40,14 @@ def test_all_pixels_of_a_cell_are_drawn():
     assert {tuple(p) for p in at[:, 1, 2, 0].tolist()} == {(i, j) for i in (3, 4, 5) for j in (6, 7, 8)}
 
 
-@pytest.mark.parametrize(("spread", "detail"), [("uniform", 0), ("log", 0), ("log", 1)])
-def test_targets_are_the_pixels_of_the_picture_at_their_positions(spread, detail):
-    config = Data(patch=16, batch=8, scales=(1.2, 4), targets=3, spread=spread, detail=detail)
+@pytest.mark.parametrize("spread", ["uniform", "log"])
+def test_targets_are_the_pixels_of_the_picture_at_their_positions(spread):
+    config = Data(patch=16, batch=8, scales=(1.2, 4), targets=3, spread=spread)
     sampler = Sampler([ramp()], config)
     torch.manual_seed(3)
     batch = sampler.build(sampler.draw(8))
     assert batch.source.shape == (8, 3, 16, 16) and batch.target.shape == (8, 16, 16, 3, 3)
     assert errors_by_position(batch).amin(1).max() < 0.55
-
-
-def test_crops_are_drawn_as_often_as_the_picture_changes_there():
-    plain = np.full((96, 128, 3), 90, np.uint8)
-    half = plain.copy()
-    half[::2, 64:] += 40  # the right half is striped
-    sampler = Sampler([plain, half], Data(patch=8, scales=(2, 2), detail=1))
-    torch.manual_seed(0)
-    source = sampler.build(sampler.draw(64)).source * 255
-    striped = (source - 90).abs().flatten(1).amax(1) > 5
-    assert striped.float().mean() > 0.9  # of anywhere it would be a quarter
 
 
 def test_batches_hold_all_eight_orientations():
@@ -79,11 +68,10 @@ def test_scales_cover_their_range_and_log_favours_the_small():
     assert abs((n < (12 * 49) ** 0.5).float().mean() - 0.5) < 0.03
 
 
-@pytest.mark.parametrize("detail", [0.0, 1.0])
-def test_a_small_image_is_drawn_at_the_scales_that_it_has_room_for(detail):
+def test_a_small_image_is_drawn_at_the_scales_that_it_has_room_for():
     rng = np.random.default_rng(0)
     dark, light = rng.integers(0, 100, (40, 30, 3), np.uint8), rng.integers(150, 250, (60, 90, 3), np.uint8)
-    sampler = Sampler([dark, light], Data(patch=12, scales=(1.5, 4.0), detail=detail))
+    sampler = Sampler([dark, light], Data(patch=12, scales=(1.5, 4.0)))
     torch.manual_seed(0)
     batch = sampler.build(sampler.draw(1000))
     from_dark = batch.target.flatten(1) < 0.5
@@ -112,11 +100,11 @@ def test_images_come_from_folders_and_tar_files_and_bad_ones_are_named(photos, t
         info = tarfile.TarInfo("ramp.png")
         info.size = data.tell()
         tar.addfile(info, io.BytesIO(data.getvalue()))
-    told = []
-    images = read_images([photos, archive], 48, resized=(0.5,), skip=told.append)
+    messages = []
+    images = read_images([photos, archive], 48, resized=(0.5,), skip=messages.append)
     assert len(images) == 4 + 4 + 1  # at half size the ramp is 45 pixels high: too small
-    assert len(told) == 3 and "broken.png" in told[0] and "20×20" in told[2]
-    assert "deep.png: its samples have more than 8 bits" in told[1]
+    assert len(messages) == 3 and "broken.png" in messages[0] and "20×20" in messages[2]
+    assert "deep.png: its samples have more than 8 bits" in messages[1]
     archive.write_bytes(archive.read_bytes()[:600])
     with pytest.raises(InvalidInput, match=r"more\.tar is damaged or cut short"):
         read_images([archive], 48)
@@ -130,16 +118,16 @@ def test_soft_copies_are_as_bright_and_less_sharp(photos):
 
 
 def test_an_image_too_large_for_pillow_is_skipped(photos, monkeypatch):
-    told = []
+    messages = []
     with Image.open(photos / "0.png") as image:
         image.resize((400, 400)).save(photos / "large.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 120 * 140)
-    assert len(read_images([photos], 48, skip=told.append)) == 4
-    assert len(told) == 1 and "large.png" in told[0]
+    assert len(read_images([photos], 48, skip=messages.append)) == 4
+    assert len(messages) == 1 and "large.png" in messages[0]
 
 
 def test_an_empty_folder_is_an_error(tmp_path):
-    with pytest.raises(InvalidInput, match="no usable image"):
+    with pytest.raises(InvalidInput, match="No usable image"):
         read_images([tmp_path], 48)
     with pytest.raises(InvalidInput, match="neither a folder nor a tar file"):
         read_images([tmp_path / "missing"], 48)

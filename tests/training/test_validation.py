@@ -28,3 +28,10 @@ def test_validation_is_the_evaluation_of_the_same_weights(photos, tmp_path, what
     (images,) = image_sets([photos])
     measured = evaluate(method.upscale, [read(path).pixels for path in images.files], [3])
     assert said == {f"{images.name} ×3": pytest.approx(measured[3], abs=1e-3)}
+
+
+def test_validation_changes_nothing_that_training_draws(photos):
+    check, network = Validation([photos], [3], "cpu"), Thera(Spec("edsr", "air"))
+    before = torch.get_rng_state()
+    check(network)
+    assert torch.equal(torch.get_rng_state(), before)

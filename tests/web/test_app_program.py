@@ -292,7 +292,7 @@ def test_a_model_that_is_none_is_refused_at_the_start() -> None:
     from thera.errors import ModelError
     from thera.web.app import create_app
 
-    with pytest.raises(ModelError, match="unknown model 'nope'"):
+    with pytest.raises(ModelError, match="no file or model 'nope'"):
         create_app([ASTRONAUT], model="nope")
 
 

@@ -1,4 +1,4 @@
-"""`thera bench`: what models cost."""
+"""`thera bench`: time and memory of models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from thera.cli.variadic import VariadicCommand
     metavar="N...",
     help="Sides of square inputs, in pixels.",
 )
-@click.option("--scale", type=float, default=4, show_default=True, help="How much they are enlarged.")
+@click.option("--scale", type=float, default=4, show_default=True, help="How much the inputs are enlarged.")
 @click.option(
     "--engines",
     multiple=True,
@@ -30,10 +30,10 @@ from thera.cli.variadic import VariadicCommand
     show_default=True,
     help="What runs the models.",
 )
-@click.option("--device", default="auto", show_default=True, help="Where they run: cpu, cuda, …")
+@click.option("--device", default="auto", show_default=True, help="Where models run: cpu, cuda, …")
 @click.option("--precision", default="f32", show_default=True, help="f32, tf32, bf16 or f16.")
 @click.option(
-    "--repeats", type=click.IntRange(1), default=10, show_default=True, help="The median is printed."
+    "--repeats", type=click.IntRange(1), default=10, show_default=True, help="Calls to take the median of."
 )
 @append_option
 def command(
@@ -46,20 +46,20 @@ def command(
     repeats: int,
     out: Path | None,
 ) -> None:
-    """Measure time and peak memory, each case in a process of its own, beside the paper's table.
+    """Measure time and peak memory, each case in its own process, beside the paper's table.
 
-    Without MODEL, all models that come with Thera.
+    Without MODEL, all models that come with Thera are measured.
 
     \b
     thera bench --sizes 48 256 --engines onnx torch
     """
     from thera.evaluation.bench import Case, bench_markdown, measure_apart
-    from thera.evaluation.runner import append_records
+    from thera.evaluation.records import append_records
     from thera.models import shipped
 
     names = models or tuple(model.name for model in shipped())
     if not names:
-        raise click.UsageError("No model was named and none is installed with Thera: name a model or a file.")
+        raise click.UsageError("No model was named, and none comes with this Thera: name a model or a file.")
     records = []
     for name in names:
         for engine in engines:

@@ -1,8 +1,6 @@
-"""`thera convert`: a model file of one kind as another."""
+"""`thera convert`: turn one kind of model file into another."""
 
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ from thera.errors import ModelError
 
 
 def output_options(storage: str) -> Decorator:
-    """--storage and --overwrite, as `convert` and `export` take them."""
+    """--storage and --overwrite, for commands that write a model."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         function = click.option("--overwrite", is_flag=True, help="Replace an output that exists.")(function)
@@ -22,32 +20,19 @@ def output_options(storage: str) -> Decorator:
             type=click.Choice(["f32", "f16"]),
             default=storage,
             show_default=True,
-            help="How weights are stored; f16 halves the file, and they are computed with in f32.",
+            help="How weights are stored. f16 halves the file; computations stay in f32.",
         )(function)
 
     return decorate
 
 
-@contextmanager
-def new_file(path: Path, suffixes: tuple[str, ...], overwrite: bool) -> Iterator[Path]:
-    """A name to write under that becomes `path` when all went well, and leaves nothing otherwise."""
-    from thera.files import check_place, reason_of
+def check_output(path: Path, suffixes: tuple[str, ...], overwrite: bool) -> None:
+    """Refuse, before the work, an output of another kind, or one that exists (unless `overwrite`)."""
+    from thera.files import check_place
 
     if path.suffix not in suffixes:
         raise ModelError(f"The output {path.name!r} must end in {' or '.join(suffixes)}.")
     check_place(path, overwrite)
-    try:
-        with tempfile.TemporaryDirectory(prefix=".thera-", dir=path.parent) as folder:
-            temporary = Path(folder) / path.name
-            temporary.touch()
-            mode = temporary.stat().st_mode
-            yield temporary
-            temporary.chmod(mode)  # some writers keep their files to themselves
-            temporary.replace(path)
-    except OSError as error:
-        if error.errno is None:
-            raise
-        raise ModelError(f"The output {path} could not be written: {reason_of(error)}.") from error
 
 
 @click.command("convert")
@@ -63,5 +48,5 @@ def command(source: str, output: Path, storage: str, overwrite: bool) -> None:
     """
     from thera.models import convert
 
-    with new_file(output, (".safetensors", ".onnx"), overwrite) as temporary:
-        convert(source, temporary, storage)
+    check_output(output, (".safetensors", ".onnx"), overwrite)
+    convert(source, output, storage)

@@ -1,4 +1,4 @@
-"""`thera eval`: a model and a folder in, the paper's tables out."""
+"""`thera eval`: measure models on folders of images, as in the paper's tables."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
+from thera.cli.parameters import engine_options
 from thera.cli.variadic import VariadicCommand
 from thera.errors import InvalidInput
 
-TABLES = (".md", ".csv", ".tex")  # beside the results
+TABLES = (".md", ".csv", ".tex")  # written beside the results
 
 
 @click.command("eval", cls=VariadicCommand)
@@ -30,30 +31,28 @@ TABLES = (".md", ".csv", ".tex")  # beside the results
     type=click.Choice(["nearest", "bicubic", "lanczos", "sinc", "none"]),
     default=["nearest", "bicubic", "lanczos", "sinc"],
     show_default=True,
-    help="Beside the models; sinc is what the first model makes at ×4, Lanczos-resized.",
+    help="Methods to compare with; sinc resizes the first model's ×4 output with Lanczos.",
 )
 @click.option("--ensemble/--no-ensemble", default=True, help="Mean of four rotations, as published.")
-@click.option("--engine", help="What runs the models: onnx or torch.")
-@click.option("--device", help="Where they run: cpu, cuda, …")
-@click.option("--precision", help="f32, tf32, bf16 or f16.")
+@engine_options
 @click.option(
     "-o",
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path("results/eval.jsonl"),
     show_default=True,
-    help="One line per image; an interrupted run goes on from it. Tables go beside it.",
+    help="One line per image; an interrupted run continues from it. Tables are written beside it.",
 )
 @click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Images at a time.")
 @click.option(
     "--replace", is_flag=True, help="Drop stored results of other models or images of the same name."
 )
-@click.option("--paper/--no-paper", default=True, help="Quote the paper's numbers where it has the data set.")
+@click.option("--paper/--no-paper", default=True, help="Quote the paper's numbers for the same data set.")
 @click.option(
     "--report",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Measure nothing: write DIR.md from the results stored in DIR.",
+    help="Only write DIR.md from the results stored in DIR.",
 )
 def command(
     models: tuple[str, ...],
@@ -62,19 +61,19 @@ def command(
     metrics: tuple[str, ...],
     baselines: tuple[str, ...],
     ensemble: bool,
-    engine: str | None,
-    device: str | None,
-    precision: str | None,
+    engine: str,
+    device: str,
+    precision: str,
     out: Path,
     workers: int,
     replace: bool,
     paper: bool,
     report: Path | None,
 ) -> None:
-    """Measure models as published: PSNR, SSIM and GMSD on folders of images.
+    """Measure models as in publications: PSNR, SSIM and GMSD on folders of images.
 
-    MODEL is a name, a file, or LABEL=FILE,FILE,… for the mean and the deviation over several runs of one
-    model. Without a model, the baselines are measured.
+    MODEL is a name, a file, or LABEL=FILE,FILE,… for the mean and standard deviation over several runs of
+    one model. Without MODEL, only the baselines are measured.
 
     \b
     thera eval edsr-air edsr-pro --data Set5 Set14 --scales 2 3 4
@@ -93,13 +92,10 @@ def command(
     if not data:
         raise click.UsageError("Missing option '--data': name at least one folder of images.")
     if out.suffix in TABLES:
-        raise InvalidInput(f"The results {out} would be lost under their own table: end them in .jsonl.")
+        raise InvalidInput(f"The results {out} would be lost to their own table: end it in .jsonl.")
     sets = image_sets(data)
     chosen = [] if "none" in baselines else list(baselines)
-    options = {"engine": engine, "device": device, "precision": precision}
-    methods = load_methods(
-        models, chosen, ensemble, **{name: value for name, value in options.items() if value is not None}
-    )
+    methods = load_methods(models, chosen, ensemble, engine=engine, device=device, precision=precision)
     records = run(methods, sets, scales, out, workers, replace, _progress)
     tables = []
     for images in sets:

@@ -1,10 +1,10 @@
-"""`thera export`: a model as ONNX."""
+"""`thera export`: write a model as ONNX."""
 
 from pathlib import Path
 
 import click
 
-from thera.cli.convert import new_file, output_options
+from thera.cli.convert import check_output, output_options
 
 
 @click.command("export")
@@ -20,5 +20,5 @@ def command(source: str, output: Path, storage: str, overwrite: bool) -> None:
     """
     from thera.models import export
 
-    with new_file(output, (".onnx",), overwrite) as temporary:
-        export(source, temporary, storage)
+    check_output(output, (".onnx",), overwrite)
+    export(source, output, storage)

@@ -11,7 +11,7 @@ from thera.cli.variadic import VariadicCommand
 from thera.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from thera.evaluation.runner import Record
+    from thera.evaluation.records import Record
 
 NAMES = ("derivatives", "zoom", "crops", "aliasing", "bank", "low-pass", "psnr-scale", "pareto")
 FROM_MODEL = {"derivatives", "zoom", "crops", "aliasing", "bank", "pareto"}
@@ -22,9 +22,9 @@ FROM_RESULTS = {"psnr-scale", "pareto"}
 @click.command("figures", cls=VariadicCommand)
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, type=click.Choice([*NAMES, "all"]))
 @click.option(
-    "--model", "models", multiple=True, metavar="MODEL...", help="The first is drawn; crops draws all."
+    "--model", "models", multiple=True, metavar="MODEL...", help="Crops draws all, others the first."
 )
-@click.option("--image", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="What to draw.")
+@click.option("--image", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="An image.")
 @click.option(
     "--results",
     multiple=True,
@@ -32,7 +32,7 @@ FROM_RESULTS = {"psnr-scale", "pareto"}
     metavar="FILE...",
     help="Results of `thera eval`, for psnr-scale and pareto.",
 )
-@click.option("--data", help="The data set of those results to draw. Default: the first.")
+@click.option("--data", help="The data set of the results to draw. Default: the first.")
 @click.option(
     "--at",
     nargs=2,
@@ -67,7 +67,7 @@ def command(
     thera figures psnr-scale --results results/eval.jsonl --data Set5
     """
     from thera.evaluation.figures import save
-    from thera.evaluation.runner import read_records
+    from thera.evaluation.records import read_records
     from thera.models import load
 
     wanted = NAMES if "all" in names else names
@@ -78,12 +78,12 @@ def command(
     ):
         missing = [name for name in wanted if name in needs]
         if missing and not given:
-            raise click.UsageError(f"Missing option '{option}', which {', '.join(missing)} draws from.")
+            raise click.UsageError(f"Missing option '{option}', which is needed for {', '.join(missing)}.")
     loaded = [load(model) for model in models] if FROM_MODEL & set(wanted) else []
     records = [record for path in results for record in read_records(path) if "method" in record]
     if results and not records:
-        told = ", ".join(map(str, results))
-        raise InvalidInput(f"No result of `thera eval` is in {told}: name a file that it wrote.")
+        files = ", ".join(map(str, results))
+        raise InvalidInput(f"{files} holds no result of `thera eval`: name a file that it wrote.")
     for name in wanted:
         path = out / f"{name}.{suffix}"
         save(_draw(name, loaded, image, records, data, at), path)

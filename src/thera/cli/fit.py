@@ -1,4 +1,4 @@
-"""`thera fit`: heat fields fitted to images, without any network."""
+"""`thera fit`: fit heat fields to images, without any network."""
 
 from __future__ import annotations
 
@@ -27,14 +27,18 @@ from thera.cli.variadic import VariadicCommand
     "--bank",
     default="random",
     show_default=True,
-    help="The frequencies: random, learnt (from random, for these images), or those of a MODEL.",
+    help="The frequencies: random, learnt (optimised for these images), or those of a MODEL.",
 )
-@click.option("--components", type=click.IntRange(1), default=512, show_default=True, help="How many.")
-@click.option("--steps", type=click.IntRange(1), default=200, show_default=True, help="To learn a bank in.")
+@click.option(
+    "--components", type=click.IntRange(1), default=512, show_default=True, help="How many frequencies."
+)
+@click.option(
+    "--steps", type=click.IntRange(1), default=200, show_default=True, help="Steps for a learnt bank."
+)
 @click.option(
     "--low-pass",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Draw one field over an image at ×1, ×1/4, ×1/8 and ×1/16 beside a Gaussian filter, into this file.",
+    help="Draw a figure into this file: one field at ×1, ×1/4, ×1/8 and ×1/16 beside a Gaussian filter.",
 )
 @append_option
 def command(
@@ -46,9 +50,9 @@ def command(
     low_pass: Path | None,
     out: Path | None,
 ) -> None:
-    """Fit grids of heat fields to images or folders of them, supervised at t = 1 only.
+    """Fit grids of heat fields to images or folders of images, supervised at t = 1 only.
 
-    Prints how closely each size of cell comes to the image, beside the paper's table.
+    Prints the error for each cell size, beside the paper's table.
 
     \b
     thera fit Set5 --bank edsr-pro
@@ -57,7 +61,7 @@ def command(
     from thera.evaluation.figures import check_name, low_pass_figure, save
     from thera.evaluation.images import image_sets
     from thera.evaluation.reconstruction import Bank, reconstruct, reconstruction_markdown
-    from thera.evaluation.runner import append_records
+    from thera.evaluation.records import append_records
 
     if low_pass is not None:
         check_name(low_pass)

@@ -1,4 +1,4 @@
-"""`thera info`: what an image, a raster or a model is."""
+"""`thera info`: describe an image, a raster or a model."""
 
 import json
 import os
@@ -12,9 +12,9 @@ from thera.errors import ImageFileError, MissingDependency, ModelError
 
 @click.command("info")
 @click.argument("thing", metavar="IMAGE_OR_MODEL")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
 def command(thing: str, as_json: bool) -> None:
-    """Say what an image file or a model is.
+    """Describe an image file or a model.
 
     \b
     thera info photo.jpg
@@ -32,20 +32,20 @@ def command(thing: str, as_json: bool) -> None:
 
 
 def describe(thing: str) -> dict[str, Any]:
-    """What there is to say, from a model if it is one and otherwise from an image."""
+    """The facts about a model or, if it is none, about an image."""
     try:
         return _model(thing)
     except ModelError as error:
-        no_model = error
+        model_error = error
     if not os.path.exists(thing):
-        raise ModelError(f"{thing!r} is neither a file nor a model that ships: see `thera models`.")
+        raise ModelError(f"{thing!r} is neither a file nor a shipped model: see `thera models`.")
     try:
         return _image(Path(thing))
     except MissingDependency:
         raise
     except ImageFileError as error:
-        # A file that is neither: the more telling of the two complaints is the one about its own kind.
-        raise (no_model if Path(thing).suffix in (".onnx", ".safetensors", ".pkl") else error) from None
+        # The file is neither: its suffix decides which of the two errors is more helpful.
+        raise (model_error if Path(thing).suffix in (".onnx", ".safetensors", ".pkl") else error) from None
 
 
 def _model(thing: str) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def _model(thing: str) -> dict[str, Any]:
 
     model = load(thing)
     info = model.info
-    told = {key: info.metadata[key] for key in ("source", "trained") if info.metadata.get(key)}
+    origin = {key: info.metadata[key] for key in ("source", "trained") if info.metadata.get(key)}
     return {
         "name": info.name,
         "kind": "model",
@@ -65,7 +65,7 @@ def _model(thing: str) -> dict[str, Any]:
         "published": info.spec.published,
         "halo": info.halo,
         "engine": info.engine,
-        **told,
+        **origin,
     }
 
 

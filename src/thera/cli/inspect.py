@@ -15,9 +15,9 @@ import click
     type=click.Path(dir_okay=False, path_type=Path),
     help="Draw the frequency bank of one model into this file (PNG, PDF, SVG).",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON line per model, for other programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON line per model, for other programs.")
 def command(models: tuple[str, ...], figure: Path | None, as_json: bool) -> None:
-    """Show a model's κ, its frequency bank and where its parameters are.
+    """Show a model's κ, its frequency bank and the parameters of each part.
 
     \b
     thera inspect edsr-air --figure bank.png

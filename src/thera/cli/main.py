@@ -1,4 +1,4 @@
-"""`thera`: finds the command, and turns what goes wrong into one sentence and an exit status."""
+"""`thera`: finds the command, and turns errors into one sentence and an exit status."""
 
 import os
 import signal
@@ -29,11 +29,13 @@ COMMANDS = (
     "bench",
     "figures",
     "train",
+    "average",
+    "ablations",
 )
 
 
 class LazyGroup(click.Group):
-    """Commands that are imported when they are called: `thera --version` needs none of them."""
+    """Commands that are only imported when they are called, so that `thera --version` is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for name in COMMANDS if find_spec(f"thera.cli.{name}")]
@@ -58,24 +60,24 @@ def cli() -> None:
 
 
 def main() -> NoReturn:
-    """The console's `thera`: runs, and leaves at once.
+    """Runs the program and exits at once.
 
-    Taking ONNX Runtime and NumPy apart takes longer than starting Python, and everything is written by then.
-    PyTorch, where it is used, may have things to put away.
+    Unloading ONNX Runtime and NumPy would take longer than starting Python, and everything is written by
+    then. If PyTorch is loaded, the usual exit lets it clean up.
     """
     try:
         run()
     except SystemExit as ended:
         if "torch" in sys.modules:
             raise
-        with suppress(OSError, ValueError):  # a pipe that nobody reads any more
+        with suppress(OSError, ValueError):  # a pipe whose reader has gone
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(ended.code if isinstance(ended.code, int) else 1 if ended.code else 0)
 
 
 def run(arguments: list[str] | None = None) -> NoReturn:
-    """Runs the program and exits: 0 when all went well, 1 when something failed, 2 for wrong usage."""
+    """Runs the program and exits: 0 for success, 1 for a failure, 2 for wrong usage."""
     for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         signal.signal(number, _stop)
     try:
@@ -89,16 +91,16 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     except click.ClickException as error:
         _fail(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        _fail("interrupted; no partial output was left.", 130)
+        _fail("Interrupted: no partial output was left.", 130)
     except TheraError as error:
         _fail(str(error), 1)
     except BrokenPipeError:
-        sys.stderr.close()  # or the interpreter complains of it once more
+        sys.stderr.close()  # otherwise the interpreter reports the error again
         sys.exit(1)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    """A polite request to end unwinds as Ctrl-C does, so that temporary files go."""
+    """Ends the program as Ctrl-C does, so that temporary files are removed."""
     sys.exit(128 + number)
 
 

@@ -1,11 +1,11 @@
-"""`thera models`: what ships with Thera."""
+"""`thera models`: list the models that come with Thera."""
 
 import json
 
 import click
 
-#: What each variant brings, in words; the figures are in the models' cards.
-WORDS = {
+#: What each variant is good for; the numbers are in the model cards.
+DESCRIPTIONS = {
     "air": "small and quick",
     "plus": "sees more around every pixel",
     "pro": "attention over windows; the best and the slowest",
@@ -13,11 +13,11 @@ WORDS = {
 
 
 @click.command("models")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
 def command(as_json: bool) -> None:
-    """List the models that ship with Thera.
+    """List the models that come with Thera.
 
-    Beside these names, --model takes a file (ONNX, safetensors, or a published checkpoint) and
+    Besides these names, --model takes a file (ONNX, safetensors, or a published checkpoint) and
     hf:owner/repository.
     """
     from thera.imaging import DEFAULT_MODEL
@@ -43,5 +43,5 @@ def command(as_json: bool) -> None:
         size = model.onnx.stat().st_size / 1e6
         click.echo(
             f"{model.name:<12} {model.parameters / 1e6:5.2f} M parameters {size:5.1f} MB"
-            f"  {WORDS[model.spec.variant]}{default}"
+            f"  {DESCRIPTIONS[model.spec.variant]}{default}"
         )

@@ -1,4 +1,4 @@
-"""Options that take several values, as in `--scales 2 3 4`, which click does not know by itself."""
+"""Options that take several values, as in `--scales 2 3 4`, which click does not have."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 
 class VariadicCommand(click.Command):
-    """A command whose repeatable options (`multiple=True`) take every value up to the next option."""
+    """A command whose repeatable options (`multiple=True`) take all values up to the next option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         repeatable = {

@@ -1,1 +1,1 @@
-"""Measuring super-resolution as it is published: resizing, metrics, protocol, tables and figures."""
+"""Measure super-resolution as in publications: resizing, metrics, protocol, tables and figures."""

@@ -1,4 +1,4 @@
-"""The paper's ablations at a budget of minutes: which of its effects show up here, too."""
+"""The table of the paper's ablations, trained here for minutes: which of the paper's effects appear?"""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from thera.evaluation.paper import paper
-from thera.evaluation.runner import Record
+from thera.evaluation.records import Record
 from thera.evaluation.tables import markdown_grid, published_metric, summarise, to_markdown
 
-FULL = "Thera Plus"  # what the others are compared with, in the paper and here
+FULL = "Thera Plus"  # the model that ablations are compared with
 NOTICEABLE = 0.02  # dB; three runs of the paper differ by less
 
 
 def ablation_markdown(records: Sequence[Record], budget: str) -> str:
     """What was measured, and each ablation's difference to the full model beside the paper's."""
-    sections = [
-        "Trained and measured by `python -m thera.training.ablations`, every row with the same budget: "
-        + budget
-    ]
+    sections = ["Trained and measured by `thera ablations`, every row with the same budget: " + budget]
     quoted = paper()["tables"]["ablation"]
     paper_scales = [column["scale"] for column in quoted["columns"]]
     theirs = {row["method"]: dict(zip(paper_scales, row["values"], strict=True)) for row in quoted["rows"]}
@@ -59,13 +56,13 @@ def ablation_markdown(records: Sequence[Record], budget: str) -> str:
 
 
 def _place(method: str, order: Sequence[str]) -> int:
-    """Where the paper has a row; last, what it does not have."""
+    """The position of a row in the paper's table; other rows come last."""
     name = method.rstrip("+")
     return order.index(name) if name in order else len(order)
 
 
 def _difference(values: dict, full: dict, scales: Sequence[float]) -> float | None:
-    """The mean difference over the scales that both know."""
+    """The mean difference over the scales that both have."""
     known = [s for s in scales if values.get(s) is not None and full.get(s) is not None]
     return fmean(values[s] - full[s] for s in known) if known else None
 
@@ -75,7 +72,7 @@ def _signed(value: float | None) -> str:
 
 
 def _verdict(effects: Sequence[float | None]) -> str:
-    """Whether the effects inside and beyond the scales of training have the paper's sign."""
+    """Do the effects, within and beyond the scales of training, have the same sign as in the paper?"""
     words = []
     for ours, theirs in zip(effects[::2], effects[1::2], strict=True):
         if ours is None or theirs is None:

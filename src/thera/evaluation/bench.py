@@ -1,4 +1,4 @@
-"""Time and memory of models, as in the paper's table of costs: 48×48 to 192×192 unless asked otherwise."""
+"""Time and memory of models, as in the paper's table of costs, for 48×48 to 192×192 by default."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import numpy as np
 
 from thera.errors import TheraError
 from thera.evaluation.paper import paper
-from thera.evaluation.runner import Record
+from thera.evaluation.records import Record
 from thera.evaluation.tables import markdown_grid
 
 
 @dataclass(frozen=True)
 class Case:
-    """One thing to time."""
+    """One measurement: a model, what runs it, and the size and scale of a square input."""
 
     model: str
     engine: str = "auto"
@@ -35,9 +35,9 @@ class Case:
 
 
 def measure(case: Case) -> Record:
-    """Time a case in this process: medians of encoding and rendering in ms, and the peak memory in MiB.
+    """Measure a case in this process: median times of encoding and rendering in ms, and peak memory in MiB.
 
-    Memory is the whole process's on a CPU, and what PyTorch took of the GPU's on a GPU.
+    Memory is that of the whole process on a CPU, and what PyTorch reserved on a GPU.
     """
     from thera.evaluation.inspection import added_parameters
     from thera.models import load
@@ -65,7 +65,7 @@ def measure(case: Case) -> Record:
 
 
 def measure_apart(case: Case) -> Record:
-    """Time a case in a process of its own, so that its peak memory is nobody else's."""
+    """Measure a case in its own process, so that nothing else adds to its peak memory."""
     command = [sys.executable, "-m", "thera.evaluation.bench", json.dumps(asdict(case))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -75,7 +75,7 @@ def measure_apart(case: Case) -> Record:
 
 
 def _median_ms(work: Callable[[], Any], wait: Callable[[], None], repeats: int) -> tuple[float, Any]:
-    """The median over `repeats` runs after two that warm up, and what the work gave."""
+    """The median time of `repeats` calls after two warm-up calls, and the result of the last."""
     times = []
     for _ in range(repeats + 2):
         start = time.perf_counter()
@@ -98,7 +98,7 @@ def _peak_mib(on_gpu: bool) -> float:
         return torch.cuda.max_memory_reserved() / 2**20
     try:
         import resource
-    except ImportError:  # Windows has no such count
+    except ImportError:  # Windows has no such module
         return float("nan")
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
@@ -114,7 +114,7 @@ def _machine(on_gpu: bool) -> str:
 
 
 def bare_backbone_ms(records: Sequence[Record], record: Record) -> float | None:
-    """The time of the backbone alone: Air adds nothing before the last layer, so it is Air's encoding."""
+    """The time of the backbone alone: that of encoding with Air, which adds only the last layer."""
     same = ("backbone", "engine", "device", "precision", "side", "machine")
     for other in records:
         if other["variant"] == "air" and all(other[key] == record[key] for key in same):
@@ -123,7 +123,7 @@ def bare_backbone_ms(records: Sequence[Record], record: Record) -> float | None:
 
 
 def bench_markdown(records: Sequence[Record], quote: bool = True) -> str:
-    """The table of costs: measured rows, then the paper's."""
+    """The table of costs: measured rows, then the paper's rows."""
     header = [
         "",
         "engine",

@@ -1,4 +1,4 @@
-"""Model cards, written from a model's own file and from stored results alone.
+"""Write model cards from model files and stored results.
 
 python -m thera.evaluation.cards docs/results src/thera/weights
 """
@@ -12,23 +12,29 @@ from pathlib import Path
 from typing import Any
 
 from thera.errors import InvalidInput
-from thera.evaluation.runner import Record, read_records
+from thera.evaluation.records import Record, read_records
 from thera.evaluation.tables import summarise
 from thera.models.weights import read_header
 
 LIMITS = """\
-- Trained on photographs reduced by clean bicubic: it does not repair JPEG blocks, noise, blur or dust.
+- Trained on images reduced by clean bicubic: it does not repair JPEG blocks, noise, blur or dust.
 - It predicts the mean of what is plausible and invents nothing: textures finer than the input's stay soft.
 - Scales beyond those of training work, and get softer.
 - The photographs belong to their photographers and are not part of the package."""
 
+# What is known of a model and is not in its file.
+NOTES = {
+    "edsr-pro": "Stages 6 and 7 also had 163 further photographs and 70 drawn pages. It is not "
+    "recorded whether held-out pictures were among them. Stage 8 was chosen on photo20, so the scores on "
+    "photo20 are not quite those of unseen pictures.",
+}
+
 
 def card(about: dict[str, Any], records: list[Record]) -> str:
-    """One model's card as Markdown."""
+    """The card of one model as Markdown."""
     name, stages = about["name"], about.get("training", [])
     runs = [stage for stage in stages if "mean" not in stage]
     patches = sum(run["patches"] * run["data"]["patch"] ** 2 for run in runs) / 48**2
-    copies = "smaller and softer" if any(run["data"].get("soft") for run in runs) else "smaller"
     lines = [
         f"# {name}",
         f"{about['parameters'] / 1e6:.2f} M parameters, {about['components']} components. "
@@ -36,7 +42,8 @@ def card(about: dict[str, Any], records: list[Record]) -> str:
         f"{sum(run.get('minutes', 0) for run in runs):g} minutes of one H200.",
         "## Training",
         *_stages(stages),
-        f"Data: photographs of 0.1 to 1.1 megapixels, and {copies} copies of them. Not DIV2K.",
+        *_data(stages),
+        *([NOTES[name]] if name in NOTES else []),
         "## Scores",
         *_scores(name, records),
         "## Limits",
@@ -46,7 +53,7 @@ def card(about: dict[str, Any], records: list[Record]) -> str:
 
 
 def _stages(stages: list[dict[str, Any]]) -> list[str]:
-    """A row for each: a run, or the mean of what some of those before it ended with."""
+    """A row for each stage: a training run, or the mean of the networks of earlier stages."""
     rows = [
         "| | start | images | inputs | scales | targets, loss | steps × batch | optimiser, rate | minutes |",
         "| ---: | --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -68,21 +75,37 @@ def _stages(stages: list[dict[str, Any]]) -> list[str]:
     return ["\n".join(rows)]
 
 
+def _data(stages: list[dict[str, Any]]) -> list[str]:
+    """The pictures of all stages; a stage that names its own had the validation pictures held out."""
+    soft = any(s["data"].get("soft") for s in stages if "mean" not in s)
+    copies = "smaller and softer" if soft else "smaller"
+    named = {str(number): s["pictures"] for number, s in enumerate(stages, 1) if "pictures" in s}
+    if not named:
+        return [f"Data: photographs of 0.1 to 1.1 megapixels, and {copies} copies of them. Not DIV2K."]
+    return [
+        "Data: photographs of 0.1 to 1.1 megapixels from two sources, drawn pages and drawn facades, and "
+        f"{copies} copies of them. Not DIV2K.",
+        f"Pictures of stages {', '.join(named)}: {'; '.join(dict.fromkeys(named.values()))}. Held out of "
+        "them are the 50 pictures named in `configs/validation.txt`, by which the weights were chosen.",
+    ]
+
+
 def _targets(stage: dict[str, Any]) -> str:
-    """What a stage learnt from, and by which distance."""
+    """The training targets of a stage and its loss."""
     teacher, objective = stage.get("teacher", {}), stage.get("objective", {})
-    loss, together = objective.get("loss", "l1").upper(), objective.get("together", 0.0)
+    loss = objective.get("loss", "l1").upper()
+    ensemble = objective.get("ensemble_weight", objective.get("together", 0.0))  # its name until 0.1
     share = teacher.get("share", 1.0) if teacher.get("model") else 0.0
     parts = (1 - share, "images"), (share, f"what {teacher.get('model')} sees")
     return (
         " and ".join(what if part == 1 else f"{part:.0%} {what}" for part, what in parts if part)
         + f", {loss}"
-        + (f", {together:.0%} of it of the mean of four turns" if together else "")
+        + (f", {ensemble:.0%} of it of the mean of four turns" if ensemble else "")
     )
 
 
 def _scores(name: str, records: list[Record]) -> list[str]:
-    """PSNR of Y with the ensemble of four rotations, beside the reference."""
+    """PSNR of Y with the ensemble of four rotations, beside that of the reference."""
     reference = json.loads(files("thera.evaluation").joinpath("reference.json").read_text("utf-8"))
     mine = [r for r in records if r["method"] == f"{name}+"]
     rows = [f"| PSNR of Y, dB | {name} | {reference['name']} | difference |", "| --- | ---: | ---: | ---: |"]
@@ -96,7 +119,7 @@ def _scores(name: str, records: list[Record]) -> list[str]:
                     f"| {data} ×{scale} | {cell.value:.2f} | {theirs:.2f} | {cell.value - theirs:+.2f} |"
                 )
     if len(rows) == 2:
-        raise InvalidInput(f"no result of {name} with the ensemble is stored: run thera eval {name} first")
+        raise InvalidInput(f"No result of {name} with the ensemble is stored: run thera eval {name} first.")
     return [f"With the ensemble of four rotations. {reference['about']}.", "\n".join(rows)]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from thera.errors import InvalidInput
 from thera.evaluation.figures import Figure, Image, figure
 from thera.evaluation.paper import quoted_parameters, quoted_rows
-from thera.evaluation.runner import Record
+from thera.evaluation.records import Record
 from thera.evaluation.tables import METRIC_STYLES, Row, published_metric, summarise
 
 RED, BLUE, GREY = "#cf3866", "#3b3dac", "#777777"
@@ -21,7 +21,7 @@ BASELINE_STYLES = {"nearest": ":", "bicubic": "-", "lanczos": "--"}
 
 
 def bank_figure(components: Image, kappa: float, title: str) -> Figure:
-    """The frequency bank: polar scatter, and how lengths and directions are distributed."""
+    """The frequency bank: a polar scatter plot, and histograms of lengths and directions."""
     length, angle = np.hypot(*components) / math.pi, np.arctan2(components[0], components[1])
     drawn = figure(8, 3.4)
     polar = drawn.add_subplot(1, 2, 1, projection="polar")
@@ -48,7 +48,7 @@ def bank_figure(components: Image, kappa: float, title: str) -> Figure:
 
 
 def psnr_scale_figure(records: Sequence[Record], data: str, metric: str | None = None) -> Figure:
-    """A metric against the scale, a line for each method, above bicubic where there is one."""
+    """A metric against the scale, one line per method; relative to bicubic if it was measured."""
     metric = metric or published_metric(data)
     table = summarise(records, data, metric)
     scales = [float(column[1:]) for column in table.columns]
@@ -76,17 +76,18 @@ def psnr_scale_figure(records: Sequence[Record], data: str, metric: str | None =
 def pareto_figure(
     records: Sequence[Record], added: dict[str, int], data: str, scales: Sequence[float] = (2, 3, 4)
 ) -> Figure:
-    """Mean PSNR over the scales against added parameters: models measured here, the paper's points quoted.
+    """Mean PSNR over the scales against added parameters: points measured here, and the paper's.
 
-    `added` gives the parameters of each measured model by its label without the plus of the ensemble. Where
-    the paper has no numbers for the data set, both are drawn as gains over bicubic, the paper's on DIV2K.
+    `added` gives the parameters of each measured model by its label without the plus of the ensemble. If the
+    paper has no numbers for the data set, all points are gains over bicubic, the paper's on DIV2K.
     """
     metric = published_metric(data)
     measured = _means(summarise(records, data, metric, scales).rows)
     points = {name: mean for name, mean in measured.items() if name.rstrip("+") in added}
     if not points:
         raise InvalidInput(
-            f"No model with known parameters has been measured on {data} at all of {list(scales)}."
+            f"No model with known parameters was measured on {data} at all of {list(scales)}: run "
+            "thera eval first."
         )
     quoted, where = _means(quoted_rows(data, metric, scales)), f"{data}: filled measured here, hollow quoted"
     title = METRIC_STYLES[metric].title
@@ -103,7 +104,7 @@ def pareto_figure(
     for method, (x, value) in places.items():
         colour, marker = (RED, "^") if method.startswith("Thera") else (GREY, "o")
         axes.plot(x, value, color=colour, marker=marker, mfc="none", ls="", ms=6)
-        # A name stands to the right of its point, or to the left where another point is in the way.
+        # The label is to the right of its point, or to the left if another point is in the way.
         crowded = any(1 <= a / x < 2 and abs(b - value) < 0.02 for m, (a, b) in places.items() if m != method)
         at, side = ((-4, 3), "right") if crowded else ((4, 3), "left")
         axes.annotate(method, (x, value), at, fontsize=6, textcoords="offset points", ha=side)
@@ -121,13 +122,13 @@ def pareto_figure(
 
 
 def _means(rows: Sequence[Row]) -> dict[str, float]:
-    """The mean over all columns of each row that has no gap."""
+    """The mean over the columns of each row without gaps."""
     values = {row.label: [cell.value for cell in row.cells] for row in rows}
     return {label: float(np.mean(v)) for label, v in values.items() if None not in v}  # type: ignore[arg-type]
 
 
 def _above(base: str, means: dict[str, float]) -> dict[str, float]:
-    """What each mean has over that of `base`; nothing where `base` was not measured."""
+    """Each mean minus that of `base`; empty if `base` was not measured."""
     return {label: mean - means[base] for label, mean in means.items()} if base in means else {}
 
 

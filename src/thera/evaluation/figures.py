@@ -1,4 +1,4 @@
-"""Pictures of what fields do, as in the paper. Every function gives a matplotlib Figure, `save` writes it."""
+"""Figures of what fields do, as in the paper. Each function returns a matplotlib Figure; `save` writes it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from thera.evaluation.fit import filtered, fit_whole, gaussian_filter
 from thera.evaluation.images import read
 from thera.evaluation.metrics import LUMA_WEIGHTS
 from thera.evaluation.protocol import degrade, unit
+from thera.evaluation.records import writing
 from thera.evaluation.resize import resize
-from thera.evaluation.runner import writing
 from thera.field import Point
 from thera.field.psf import NYQUIST_KAPPA, to_numpy
 from thera.optional import require
@@ -26,19 +26,19 @@ Image = NDArray[np.floating]
 
 
 def figure(width: float, height: float) -> Figure:
-    """An empty figure of so many inches, drawn without a display."""
+    """An empty figure of this size in inches, drawn without a display."""
     module = require("matplotlib.figure", "figures", "A figure")
     return module.Figure(figsize=(width, height), layout="constrained", dpi=160)
 
 
 def check_name(path: Path) -> None:
-    """Refuse, before the work, a figure whose suffix does not say how to write it."""
+    """Refuse a figure name without a known suffix, before any work is done."""
     if path.suffix[1:].lower() not in figure(1, 1).canvas.get_supported_filetypes():
         raise InvalidInput(f"The figure {path.name!r} has no format: end it in .png, .pdf or .svg.")
 
 
 def save(drawn: Figure, path: Path) -> None:
-    """Write a figure; the suffix says how (PNG, PDF, SVG)."""
+    """Write a figure in the format that its suffix names (PNG, PDF, SVG)."""
     with writing(path):
         drawn.savefig(path, bbox_inches="tight", pad_inches=0.06)
 
@@ -80,7 +80,7 @@ def low_pass_figure(path: Path, side: int = 128) -> Figure:
 
 
 def crop(image: NDArray[Any], at: tuple[float, float], side: int) -> NDArray[Any]:
-    """side×side pixels around a point (row, column) given as fractions of the image, or as many as there are.
+    """side×side pixels, or as many as there are, around a point (row, column) in fractions of the image.
 
     >>> crop(np.zeros((9, 9, 3)), (0.0, 0.5), 5).shape
     (5, 5, 3)
@@ -91,7 +91,7 @@ def crop(image: NDArray[Any], at: tuple[float, float], side: int) -> NDArray[Any
 
 
 def busiest(image: NDArray[np.uint8], window: int = 64) -> tuple[float, float]:
-    """Where an image has most detail, as fractions of its height and width: what is worth a close look.
+    """Where an image has most detail, as fractions of its height and width.
 
     >>> picture = np.zeros((100, 200, 3), np.uint8)
     >>> picture[60:80:2, 140:160] = 255
@@ -120,7 +120,7 @@ def derivatives_figure(
     scale: int = 4,
     side: int = 160,
 ) -> Figure:
-    """Signal, gradient and Laplacian of an enlarged crop: the field's exactly, the others' by differences."""
+    """Signal, gradient and Laplacian of an enlarged crop: exact for the field, differences for the others."""
     source, target = degrade(crop(image, at or busiest(image), side), scale)
     size = target.shape[:2]
     field = model.encode(unit(source))
@@ -154,7 +154,7 @@ def derivatives_figure(
 
 
 def _differences(luma: Image) -> tuple[Image, Image, Image]:
-    """The signal, its gradient's length and its Laplacian by central differences, per pixel."""
+    """The signal, the length of its gradient, and its Laplacian, by central differences per pixel."""
     padded = np.pad(luma, 1, mode="edge")
     down, right = (padded[2:, 1:-1] - padded[:-2, 1:-1]) / 2, (padded[1:-1, 2:] - padded[1:-1, :-2]) / 2
     around = padded[2:, 1:-1] + padded[:-2, 1:-1] + padded[1:-1, 2:] + padded[1:-1, :-2]
@@ -168,7 +168,7 @@ def zoom_figure(
     scales: Sequence[float] = (1.7, 3.3, 6.1, 11.4, 21.7),
     side: int = 320,
 ) -> Figure:
-    """One field at growing non-integer scales, each panel the same number of pixels around one point."""
+    """One field at growing non-integer scales, in panels of equal size around one point."""
     field = model.encode(unit(image))
     height, width = image.shape[:2]
     row, column = np.multiply(at or busiest(image, 16), (height, width))
@@ -189,7 +189,7 @@ def crops_figure(
     scale: float = 6,
     side: int = 160,
 ) -> Figure:
-    """A piece of an enlarged image: the input's pixels, bicubic, each model, and the target."""
+    """A crop of an enlarged image: the input's pixels, bicubic, each model, and the target."""
     source, target = degrade(image, scale)
     size = target.shape[:2]
     low = unit(source)
@@ -204,7 +204,7 @@ def crops_figure(
 
 
 def zone_plate(side: int = 256) -> NDArray[np.float32]:
-    """Rings whose frequency grows from none in the middle to Nyquist's at the edges, side×side×3.
+    """Rings whose frequency grows from zero in the middle to Nyquist at the edges, side×side×3.
 
     >>> zone_plate(64).shape
     (64, 64, 3)
@@ -215,7 +215,7 @@ def zone_plate(side: int = 256) -> NDArray[np.float32]:
 
 
 def aliasing_figure(model: Any, scale: float = 0.42, side: int = 320) -> Figure:
-    """A zone plate made smaller: point samples of the field alias, the field at the right t does not."""
+    """A reduced zone plate: point samples of the field alias, the field at the right t does not."""
     image = zone_plate(side)
     field = model.encode(image)
     size = (round(side * scale), round(side * scale))

@@ -1,12 +1,11 @@
-"""Heat fields fitted to an image by least squares: what a bank of frequencies can say, without any network.
+"""Fit heat fields to an image by least squares: what a frequency bank can represent, without any network.
 
 With the bank, κ and t given, a field is linear in a·cos φ and a·sin φ:
 
     Φ(x, t) = I + Σₖ exp(-|wₖ|² κ t) · [aₖ cos φₖ · sin(wₖ·x) + aₖ sin φₖ · cos(wₖ·x)]
 
 so its best coefficients are a linear least-squares solution. A cell of n×n pixels is sampled like an input
-pixel enlarged n times, at t = 1/n² of its own units, which is t = 1 in pixels: the resolution of the image,
-the only one that supervises the fit.
+pixel enlarged n times. Its t = 1/n² is t = 1 in pixels: only the image's own resolution supervises the fit.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Array = NDArray[np.float64]
 
 
 def random_bank(count: int = 512, radius: float = 8 * math.pi, seed: int = 0) -> Array:
-    """2×count frequencies in all directions, p(|w|) ∝ |w| up to `radius`, as training starts with.
+    """2×count frequencies in all directions, p(|w|) ∝ |w| up to `radius`, as at the start of training.
 
     >>> random_bank(4).shape
     (2, 4)
@@ -46,18 +45,18 @@ def positions(cell: int) -> Array:
 
 
 def design(cell: int, components: Array, kappa: float) -> Array:
-    """n²×2c: what each sine, then each cosine of the bank contributes to the pixels of a cell."""
+    """n²×2c: the contribution of each sine, then of each cosine, to the pixels of a cell."""
     argument = positions(cell) @ components
     decay = np.exp(-(components**2).sum(0) * kappa / cell**2)
     return np.concatenate([decay * np.sin(argument), decay * np.cos(argument)], axis=1)
 
 
 def cells_of(image: Array, cell: int) -> tuple[Array, Array]:
-    """The mean colour of each whole cell (h×w×3), and what its pixels differ from it by (n²×(h·w·3))."""
+    """The mean colour of each whole cell (h×w×3), and its pixels minus that mean (n²×(h·w·3))."""
     height, width = (n // cell for n in image.shape[:2])
     if min(height, width) < 1:
         raise InvalidInput(
-            f"An image of {image.shape[:2]} holds no cell of {cell}×{cell} pixels: use smaller ones."
+            f"An image of {image.shape[:2]} holds no cell of {cell}×{cell} pixels: use smaller cells."
         )
     blocks = image[: height * cell, : width * cell].reshape(height, cell, width, cell, -1)
     mean = blocks.mean((1, 3))
@@ -68,11 +67,11 @@ def cells_of(image: Array, cell: int) -> tuple[Array, Array]:
 def fit_grid(
     image: Array, cell: int, components: Array, kappa: float = NYQUIST_KAPPA, rcond: float = 1e-6
 ) -> HeatField:
-    """The grid of local fields over cells of n×n pixels that comes closest to `image` (H×W×3, [0, 1]).
+    """The grid of local fields, with cells of n×n pixels, that is closest to `image` (H×W×3, [0, 1]).
 
-    The solution of least norm; singular values below `rcond` times the largest count as none, so that the
-    coefficients stay small enough for float32. Each channel has phases of its own, so the field carries the
-    bank twice, as sines and as cosines.
+    It is the solution of least norm. Singular values below `rcond` times the largest count as zero, so that
+    the coefficients stay small enough for float32. Each channel has its own phases, so the field has the bank
+    twice, as sines and as cosines.
 
     >>> image = np.random.default_rng(0).random((12, 9, 3))
     >>> field = fit_grid(image, 3, random_bank())
@@ -100,10 +99,10 @@ def _phases(count: int) -> Array:
 def learn_bank(
     images: list[Array], cell: int, components: Array, kappa: float = NYQUIST_KAPPA, steps: int = 200
 ) -> Array:
-    """A bank better suited to `images` than the given one, by gradient descent.
+    """A bank that fits `images` better than the given one, by gradient descent.
 
-    Only the bank is descended on: for every bank the coefficients are the least-squares ones, so the loss is
-    what a projection onto the bank leaves of the pixels.
+    Only the bank is optimised. The coefficients are the least-squares ones for each bank, so the loss is what
+    remains of the pixels after projecting them onto the bank.
 
     >>> image = np.random.default_rng(0).random((24, 24, 3))
     >>> learn_bank([image], 12, random_bank(8), steps=1).shape  # doctest: +SKIP
@@ -111,7 +110,7 @@ def learn_bank(
     """
     torch = require("torch", "torch", "A learnt bank")
     rest = torch.tensor(np.concatenate([cells_of(image, cell)[1] for image in images], axis=1))
-    # All that the loss needs of the pixels is their n²×n² second moment.
+    # The loss only needs the n²×n² second moment of the pixels.
     moment = rest @ rest.T / rest.shape[1]
     x = torch.tensor(positions(cell))
     bank = torch.tensor(components, requires_grad=True)
@@ -137,8 +136,8 @@ def learn_bank(
 def fit_whole(image: Array, kappa: float = NYQUIST_KAPPA) -> HeatField:
     """One heat field over the whole image (n×n×3), exact at t = 1; `kappa` is in pixels.
 
-    Its bank is that of the cosine transform, w = π(k₁, ±k₂), in which every image is a sum of sinusoids that
-    continue it as its mirror: the fit is two matrix products. Φ(x, S²) is then the image filtered for ×1/S.
+    Its bank is that of the cosine transform, w = π(k₁, ±k₂), which represents every image exactly and mirrors
+    it at the borders: the fit is two matrix products. Φ(x, S²) is then the image filtered for ×1/S.
 
     >>> image = np.random.default_rng(0).random((8, 8, 3))
     >>> field = fit_whole(image)
@@ -169,14 +168,14 @@ def fit_whole(image: Array, kappa: float = NYQUIST_KAPPA) -> HeatField:
 
 
 def filtered(field: HeatField, size: int, subsampling: float) -> NDArray[np.float32]:
-    """Φ(x, S²) of a whole-image field at size×size pixels, S being 1 where the image was fitted."""
+    """Φ(x, S²) of a whole-image field at size×size pixels. S = 1 is the fitted image."""
     from thera.field import Gaussian
 
     return field.render(size=(size, size), psf=Gaussian(t=subsampling**2))
 
 
 def gaussian_filter(image: Array, variance: float) -> Array:
-    """The image (H×W×3) convolved with a sampled Gaussian, mirrored borders: what `filtered` should equal.
+    """The image (H×W×3) convolved with a sampled Gaussian, with mirrored borders, to compare `filtered` with.
 
     >>> gaussian_filter(np.ones((5, 5, 3)), 1.0).round(6).max()
     np.float64(1.0)

@@ -1,4 +1,4 @@
-"""Folders of test images, read as 8-bit RGB; whatever has to be converted for that is said, never silent."""
+"""Folders of test images, read as 8-bit RGB. Conversions are recorded."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ SUFFIXES = {".avif", ".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", "
 
 
 class ImageSet(NamedTuple):
-    """A folder of images: its name is the folder's."""
+    """The images of a folder, under the folder's name."""
 
     name: str
     files: list[Path]
 
 
 class TargetImage(NamedTuple):
-    """An 8-bit H×W×3 image and, where the file held something else, how it became one."""
+    """An 8-bit H×W×3 image, and how it was converted if the file held something else."""
 
     pixels: NDArray[np.uint8]
     conversion: str | None = None
 
 
 def image_sets(folders: Iterable[str | Path]) -> list[ImageSet]:
-    """The images of each folder, in the order of their names.
+    """The images of each folder, sorted by name.
 
     >>> image_sets(["no-such-folder"])
     Traceback (most recent call last):
@@ -45,7 +45,7 @@ def image_sets(folders: Iterable[str | Path]) -> list[ImageSet]:
             raise InvalidInput(f"{folder} is not a folder: give a folder of images.")
         files = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
         if not files:
-            raise InvalidInput(f"{folder} has no image in it ({', '.join(sorted(SUFFIXES))}).")
+            raise InvalidInput(f"{folder} has no image in it: give one with {', '.join(sorted(SUFFIXES))}.")
         name = folder.resolve().name
         if name in sets:
             raise InvalidInput(f"Two folders are called {name}: rename one, or their results would be mixed.")
@@ -54,7 +54,7 @@ def image_sets(folders: Iterable[str | Path]) -> list[ImageSet]:
 
 
 def check_sizes(sets: Iterable[ImageSet], scales: Iterable[float]) -> None:
-    """Refuse, before hours of work, an image too small for one of the scales; only headers are read."""
+    """Refuse images that are too small for one of the scales, before hours of work. Only headers are read."""
     extra = max(extra for _, extra in METRICS.values())
     scales = list(scales)
     for path in (path for images in sets for path in images.files):

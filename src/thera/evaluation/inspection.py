@@ -1,4 +1,4 @@
-"""What a trained model turned out to be: its κ, its frequency bank, and where its parameters are."""
+"""What training made of a model: its κ, its frequency bank, and the parameters of each part."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _convolution(inputs: int, outputs: int, side: int = 3) -> int:
 
 
 def backbone_parameters(backbone: str) -> int:
-    """The parameters of a bare backbone, which no file needs to be opened for.
+    """The number of parameters of a bare backbone. No file is opened.
 
     >>> backbone_parameters("edsr"), backbone_parameters("rdn")
     (1220416, 21973952)
@@ -29,7 +29,7 @@ def backbone_parameters(backbone: str) -> int:
 
 
 def parameters_by_part(model: Any) -> dict[str, int]:
-    """Backbone, hypernetwork, last layer, bank and κ of a loaded model; they sum to its parameters."""
+    """The number of parameters of each part of a model. They sum to that of the model."""
     c = model.info.components
     width = model.encode(np.zeros((8, 8, 3), np.float32)).features.shape[-1]
     parts = {
@@ -43,12 +43,12 @@ def parameters_by_part(model: Any) -> dict[str, int]:
 
 
 def added_parameters(model: Any) -> int:
-    """What the model adds to its backbone, as the paper counts it."""
+    """The number of parameters that the model adds to its backbone, as counted in the paper."""
     return model.info.parameters - backbone_parameters(model.info.spec.backbone)
 
 
 def bank_of(model: Any) -> NDArray[np.float64]:
-    """The frequency bank, 2×c, radians per input pixel."""
+    """The frequency bank, 2×c, in radians per input pixel."""
     return model.encode(np.zeros((8, 8, 3), np.float32)).components
 
 
@@ -70,7 +70,7 @@ def inspect_model(model: Any) -> dict[str, Any]:
 
 
 def inspection_text(record: dict[str, Any]) -> str:
-    """The record for reading."""
+    """The record as text for people."""
     kappa, theory = record["kappa"], record["kappa_theory"]
     largest, median = record["largest_frequency"] / math.pi, record["median_frequency"] / math.pi
     lines = [

@@ -1,11 +1,11 @@
-"""What is compared: Thera's models and the baselines, all as one kind of thing."""
+"""The methods that are compared: models and baselines, behind one type."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,21 +15,25 @@ from thera.evaluation.ablation_model import AblationModel, is_ablation
 from thera.evaluation.protocol import Upscaler
 from thera.evaluation.resize import Kernel, resize
 from thera.field.psf import to_numpy
+from thera.models.model import Model
+
+if TYPE_CHECKING:
+    from thera.networks import Thera
 
 WHOLE_PIXELS = 1 << 20  # inputs up to this size are encoded whole
-TILE_MEMORY = 4 << 30  # bytes that the tiles of larger ones may take
+TILE_MEMORY = 4 << 30  # bytes for the tiles of larger inputs
 
 BASELINES = (*get_args(Kernel), "sinc")
 
 
 @dataclass(frozen=True)
 class Method:
-    """One row of a table, or one of the several checkpoints its mean is taken over."""
+    """One row of a table, or one of several checkpoints that a row is the mean of."""
 
     name: str
     upscale: Upscaler
-    identity: str = ""  # the checkpoint's contents: another identity, another measurement
-    engine: str | None = None  # what ran the model and where; None for what is no model
+    identity: str = ""  # identifies the checkpoint's contents
+    engine: str | None = None  # engine, device and precision of a model; None for a baseline
 
 
 def baseline(kernel: Kernel) -> Method:
@@ -42,7 +46,7 @@ def baseline(kernel: Kernel) -> Method:
 
 
 def model_method(model: Any, name: str, identity: str, ensemble: bool, engine: str) -> Method:
-    """A model as a method; with the ensemble of four rotations it is marked by the customary plus."""
+    """A model as a method. As usual, a plus marks the ensemble of four rotations."""
 
     def upscale(image: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.floating]:
         if image.shape[0] * image.shape[1] > WHOLE_PIXELS and not isinstance(model, AblationModel):
@@ -55,7 +59,7 @@ def model_method(model: Any, name: str, identity: str, ensemble: bool, engine: s
 def _tiled(
     model: Any, image: NDArray[np.float32], size: tuple[int, int], ensemble: bool
 ) -> NDArray[np.floating]:
-    """The same as `model.upscale`, encoded tile by tile so that memory stays bounded."""
+    """The same as `model.upscale`, tile by tile to limit memory."""
     from thera.tiled import ArraySource, Options, TiledField, make_plan
 
     options = Options(ensemble=ensemble, memory=TILE_MEMORY)
@@ -64,8 +68,25 @@ def _tiled(
     return np.concatenate([strip.values for strip in strips])
 
 
+def network_method(network: Thera, device: str, ensemble: bool) -> Method:
+    """A network in memory as a method, evaluated exactly as its file would be."""
+    import torch
+
+    from thera.models.torch_engine import TorchEngine
+    from thera.models.weights import build, describe
+
+    name = network.spec.name
+    with torch.random.fork_rng([]):  # a new network draws its weights, which must not change a training run
+        plain = build(network.spec, network.state_dict(), name)  # nothing compiled or aligned for training
+    if network.spec.renderable:
+        model: Any = Model(TorchEngine(plain, device), describe(plain))
+    else:
+        model = AblationModel(plain, device)
+    return model_method(model, name, "", ensemble, "torch")
+
+
 def sinc_method(method: Method) -> Method:
-    """The paper's "+ sinc" baseline: what a model makes at ×4, Lanczos-resized to the size asked for."""
+    """The paper's "+ sinc" baseline: the model's ×4 output, resized with Lanczos."""
 
     def upscale(image: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.floating]:
         height, width = image.shape[:2]
@@ -75,7 +96,7 @@ def sinc_method(method: Method) -> Method:
 
 
 def fingerprint(model: Any) -> str:
-    """A digest of the model's last layer, bank and κ: the same in every file format and on every engine."""
+    """A digest of the model's last layer, bank and κ, equal for all file formats and engines."""
     parameters: list[Any]
     if isinstance(model, AblationModel):
         parameters = [*model.parameters()]
@@ -89,7 +110,7 @@ def fingerprint(model: Any) -> str:
 
 
 def parse_model(spec: str) -> tuple[str | None, list[str]]:
-    """A model as the command line names it: NAME, PATH, or LABEL=PATH,PATH,… for several checkpoints of one.
+    """Label and paths of a model as given on the command line: NAME, PATH, or LABEL=PATH,PATH,….
 
     >>> parse_model("edsr-air"), parse_model("air=run1.safetensors,run2.safetensors")
     ((None, ['edsr-air']), ('air', ['run1.safetensors', 'run2.safetensors']))
@@ -109,7 +130,7 @@ def load_methods(
     ensemble: bool = True,
     **options: Any,
 ) -> list[Method]:
-    """The rows of a comparison: baselines first, then the models. `options` go to `thera.models.load`.
+    """The methods to compare: baselines, then models. `options` are passed to `thera.models.load`.
 
     >>> [method.name for method in load_methods([], ["bicubic", "lanczos"])]
     ['bicubic', 'lanczos']

@@ -1,7 +1,7 @@
-"""How far an image is from its target: PSNR in RGB and in Y, SSIM, GMSD.
+"""Image quality metrics: PSNR in RGB and in Y, SSIM, GMSD.
 
-Every function takes two H×W×3 images with values in [0, 1]. None of them crops, clips or rounds: the protocol
-does.
+Every function takes two H×W×3 images with values in [0, 1]. Cropping, clipping and rounding are left to the
+protocol.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from thera.errors import InvalidInput
 
 Image = NDArray[np.floating]
 
-# Rec. 601 luma in the 16…235 range of 8-bit video, as all published benchmark tables use it.
+# Rec. 601 luma in the 16…235 range of 8-bit video, as in all published benchmark tables.
 Y_WEIGHTS = np.array([65.738, 129.057, 25.064]) / 256
 
-# The luma of YIQ, in which GMSD compares gradients.
+# The luma of YIQ, which GMSD uses.
 LUMA_WEIGHTS = np.array([0.299, 0.587, 0.114])
 
 
@@ -55,9 +55,9 @@ def psnr_y(image: ArrayLike, target: ArrayLike) -> float:
 
 
 def psnr_y8(image: ArrayLike, target: ArrayLike) -> float:
-    """PSNR in dB of Y rounded to 8 bits, as MATLAB's `rgb2ycbcr` does and the tables before 2020 did.
+    """PSNR in dB of Y rounded to 8 bits, as by MATLAB's `rgb2ycbcr` and in tables from before 2020.
 
-    Known values such as bicubic's 33.66 dB on Set5 ×2 carry this rounding; unrounded it is 33.69 dB.
+    Well-known values, such as 33.66 dB of bicubic on Set5 ×2, include this rounding; without it: 33.69 dB.
 
     >>> round(psnr_y8(np.full((4, 4, 3), 0.6), np.full((4, 4, 3), 0.4)), 4)  # 147 against 104
     15.4614
@@ -73,7 +73,7 @@ def _gaussian_window(sigma: float = 1.5, radius: int = 5) -> NDArray[np.float32]
 
 
 def _smooth(maps: Image, window: NDArray[np.float32]) -> Image:
-    """`maps` (H×W×n) convolved with window⊗window, without the border the window does not fit in."""
+    """`maps` (H×W×n) convolved with window⊗window, without a border where the window does not fit."""
     height, width = (n - len(window) + 1 for n in maps.shape[:2])
     rows = sum(g * maps[i : i + height] for i, g in enumerate(window))
     return sum(g * rows[:, i : i + width] for i, g in enumerate(window))
@@ -97,7 +97,7 @@ def ssim(image: ArrayLike, target: ArrayLike) -> float:
     a, b = (np.pad(x, ((pad, pad), (pad, pad), (0, 0)), mode="reflect") for x in (a, b))
     c1, c2 = 0.01**2, 0.03**2
     total = 0.0
-    band = 32  # rows at a time: the running sums stay in the processor's cache
+    band = 32  # rows at a time, so that intermediate results stay in the processor's cache
     for top in range(0, height, band):
         x, y = (z[top : top + band + 2 * pad] for z in (a, b))
         mean_x, mean_y, xx, yy, xy = (_smooth(z, window) for z in (x, y, x * x, y * y, x * y))
@@ -110,7 +110,7 @@ def ssim(image: ArrayLike, target: ArrayLike) -> float:
 
 
 def _gradient_magnitude(luma: Image) -> Image:
-    """Prewitt gradient magnitude of the half-size image; beyond the border lies black (H/2×W/2)."""
+    """Prewitt gradient magnitude of the half-size image (H/2×W/2), padded with black."""
     height, width = luma.shape
     luma = np.pad(luma, ((0, height % 2), (0, width % 2)))
     half = (luma[::2, ::2] + luma[1::2, ::2] + luma[::2, 1::2] + luma[1::2, 1::2]) / 4

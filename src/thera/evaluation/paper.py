@@ -1,4 +1,4 @@
-"""The paper's own numbers, quoted: every table of it, for printing beside what is measured here."""
+"""The tables of the paper, quoted beside what is measured here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QUOTED = (
     "Rows marked as quoted are the paper's. Its models were trained on DIV2K, those that come with Thera "
     "were not: a difference is one of training data and training time as well as of method."
 )
-# The tables that compare methods on data sets; the others are about other things.
+# The tables that compare methods on data sets.
 _COMPARISONS = ("div2k_psnr", "benchmark_psnr", "benchmark_psnr_ood", "ssim", "gmsd", "coz")
 _NAMES = {
     "BSD100": "B100",
@@ -26,7 +26,7 @@ _NAMES = {
 
 @cache
 def paper() -> dict[str, Any]:
-    """Everything that was read out of the paper.
+    """All tables of the paper.
 
     >>> sorted(paper()["tables"])[:3]
     ['ablation', 'benchmark_psnr', 'benchmark_psnr_ood']
@@ -36,7 +36,7 @@ def paper() -> dict[str, Any]:
 
 
 def quoted_rows(data: str, metric: str, scales: Sequence[float]) -> list[Row]:
-    """The paper's rows for a data set and a metric, in the given scales; none where it has no such table.
+    """The paper's rows for a data set and a metric at the given scales; empty if there are none.
 
     >>> [row.label for row in quoted_rows("Set5", "psnr_y", [2, 8])][-1]
     'Thera Pro (RDN)'
@@ -59,7 +59,7 @@ def quoted_rows(data: str, metric: str, scales: Sequence[float]) -> list[Row]:
 
 
 def quoted_parameters() -> dict[str, int]:
-    """The parameters that each method of the paper adds to its backbone.
+    """The number of parameters that each method of the paper adds to its backbone.
 
     >>> quoted_parameters()["LIIF"]
     350000
@@ -69,7 +69,7 @@ def quoted_parameters() -> dict[str, int]:
 
 
 def paper_markdown() -> str:
-    """Every table of the paper as Markdown, for reading."""
+    """Every table of the paper as Markdown."""
     sections = [
         f"# The paper's tables\n\nQuoted, not measured here, from: {paper()['source']}. Training set: "
         f"{paper()['training_set']}. This page is made from `src/thera/evaluation/paper_tables.json`."

@@ -1,7 +1,7 @@
-"""The published protocol: from a photograph to a pair of images, from an output to its scores.
+"""The published protocol: it makes an image pair from a photograph, and scores outputs.
 
-The target is cropped so that the scale divides it, the low-resolution image is its bicubic reduction rounded
-to 8 bits, the output is clipped to [0, 1] but not rounded, and a border is cut before it is compared.
+The target is cropped so that the scale divides it. The low-resolution image is the target reduced by bicubic
+and rounded to 8 bits. The output is clipped to [0, 1], not rounded, and compared without its border.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Upscaler = Callable[[NDArray[np.float32], tuple[int, int]], NDArray[np.floating]
 
 
 class Pair(NamedTuple):
-    """A low-resolution image and what it should become, both H×W×3 of 8 bits."""
+    """A low-resolution image and its target, both 8-bit H×W×3."""
 
     source: NDArray[np.uint8]
     target: NDArray[np.uint8]
@@ -47,7 +47,7 @@ def unit(image: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 def check_scale(scale: float) -> float:
-    """The scale itself, when it can be evaluated at.
+    """The scale, if it is valid.
 
     >>> check_scale(2.5)
     2.5
@@ -58,7 +58,7 @@ def check_scale(scale: float) -> float:
 
 
 def reduced_length(n: int, scale: float) -> tuple[int, int]:
-    """Pixels of the low-resolution axis, and of the target axis left after cropping.
+    """The length of the low-resolution axis, and of the cropped target axis.
 
     >>> reduced_length(341, 3), reduced_length(341, 2.5)
     ((113, 339), (136, 340))
@@ -68,7 +68,7 @@ def reduced_length(n: int, scale: float) -> tuple[int, int]:
 
 
 def degrade(image: NDArray[np.uint8], scale: float, border: Border = "mirror") -> Pair:
-    """The pair that the published protocol makes of an 8-bit H×W×3 image.
+    """The image pair of the published protocol, for an 8-bit H×W×3 image.
 
     >>> pair = degrade(np.zeros((50, 41, 3), np.uint8), 4)
     >>> pair.source.shape, pair.target.shape
@@ -88,7 +88,7 @@ def degrade(image: NDArray[np.uint8], scale: float, border: Border = "mirror") -
 
 
 def border_of(scale: float, extra: int) -> int:
-    """The pixels cut on each side: the scale and what the metric adds to it.
+    """The width of the border to cut: the scale plus the metric's own border.
 
     >>> border_of(4, 6), border_of(2.5, 0)
     (10, 3)
@@ -113,7 +113,7 @@ def cut(image: NDArray, pixels: int) -> NDArray:
 def score(
     output: NDArray[np.floating], target: NDArray[np.uint8], scale: float, metric: str = "psnr_rgb"
 ) -> float:
-    """One metric of an unclipped output in [0, 1] against its 8-bit target, border cut as published.
+    """One metric of an unclipped output in [0, 1] against its 8-bit target, without the published border.
 
     >>> target = np.full((40, 40, 3), 100, np.uint8)
     >>> round(score(target / 255 + 0.1, target, 2), 4)
@@ -131,7 +131,7 @@ def evaluate(
     scales: Iterable[float] = (2, 3, 4),
     metric: str = "psnr_y",
 ) -> dict[float, float]:
-    """The mean of `metric` over `images` for each scale: what a training run watches.
+    """The mean of `metric` over `images` for each scale, as used for validation in training.
 
     >>> from thera.evaluation.resize import resize
     >>> picture = (np.indices((48, 48)).sum(0)[..., None] * np.array([1, 2, 2])).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""The paper's reconstruction table: how closely grids of heat fields come to images, by size of cell."""
+"""The paper's reconstruction table: the error of grids of heat fields, by cell size."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from thera.evaluation.fit import fit_grid, learn_bank, random_bank
 from thera.evaluation.images import read
 from thera.evaluation.inspection import bank_of
 from thera.evaluation.paper import paper
-from thera.evaluation.runner import Record
+from thera.evaluation.records import Record
 from thera.evaluation.tables import markdown_grid
 from thera.field.psf import NYQUIST_KAPPA
 
 
 @dataclass(frozen=True)
 class Bank:
-    """The frequencies that fields are fitted with, 2×c, and the κ they decay by; `steps` to learn them in."""
+    """A frequency bank to fit fields with, 2×c, and its κ. A learnt bank is optimised in `steps` steps."""
 
     name: str
     components: NDArray[np.float64]
@@ -30,7 +30,7 @@ class Bank:
 
     @classmethod
     def choose(cls, name: str, components: int = 512, steps: int = 200) -> Bank:
-        """A bank by its name: random, learnt, or a model's.
+        """A bank by name: "random", "learnt", or that of a model.
 
         >>> Bank.choose("random", 16).components.shape
         (2, 16)
@@ -44,7 +44,7 @@ class Bank:
 
 
 def reconstruct(files: Iterable[tuple[str, Path]], cells: Sequence[int], bank: Bank) -> list[Record]:
-    """The mean squared error of each (data set, image) for each cell, over the whole cells of the image."""
+    """The mean squared error of each (data set, image) for each cell size. Only whole cells count."""
     records = []
     images = [(data, path, read(path).pixels / 255.0) for data, path in files]
     for cell in cells:
@@ -72,7 +72,7 @@ def reconstruct(files: Iterable[tuple[str, Path]], cells: Sequence[int], bank: B
 
 
 def reconstruction_markdown(records: Sequence[Record], quote: bool = True) -> str:
-    """Mean squared errors by data set and bank, then the paper's."""
+    """The table of mean squared errors by data set and bank, then the paper's rows."""
     table = paper()["tables"]["reconstruction"]
     cells = sorted({record["cell"] for record in records})
     groups = dict.fromkeys((r["data"], f"{r['bank']}, {r['components']} components") for r in records)

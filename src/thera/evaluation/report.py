@@ -1,6 +1,6 @@
-"""The page of results, written from stored results alone: no number in it is typed by hand.
+"""Write the page of results from stored results: no number in it is typed by hand.
 
-A folder of results holds JSON lines, told apart by the names of their files:
+A folder of results holds these files:
 
 | file | from |
 | --- | --- |
@@ -25,7 +25,7 @@ from thera.evaluation.bench import bench_markdown
 from thera.evaluation.methods import BASELINES
 from thera.evaluation.paper import QUOTED, paper, quoted_rows
 from thera.evaluation.reconstruction import reconstruction_markdown
-from thera.evaluation.runner import Record, key_of, read_records
+from thera.evaluation.records import Record, key_of, read_records
 from thera.evaluation.tables import (
     BENCHMARKS,
     markdown_grid,
@@ -34,7 +34,7 @@ from thera.evaluation.tables import (
     to_markdown,
 )
 
-# What bicubic is known to reach on Set5 at ×2, ×3 and ×4, in 8-bit Y.
+# The well-known PSNR of bicubic on Set5 at ×2, ×3 and ×4, in 8-bit Y.
 KNOWN_BICUBIC = {2: 33.66, 3: 30.39, 4: 28.42}
 
 PROTOCOL = (
@@ -57,7 +57,7 @@ CAPTIONS = {
 
 
 def write_report(folder: Path) -> Path:
-    """Write `folder`.md beside the folder of results, and say where."""
+    """Write `folder`.md beside the folder of results, and return its path."""
     out = folder.with_name(f"{folder.name}.md")
     out.write_text(report(folder), encoding="utf-8")
     return out
@@ -85,7 +85,7 @@ def report(folder: Path) -> str:
 
 
 def _short(folder: Path) -> str:
-    """The folder as one says it in the project, wherever that lies."""
+    """The folder's path within the project."""
     return "/".join(folder.resolve().parts[-2:])
 
 
@@ -117,7 +117,7 @@ def _evaluation(folder: Path) -> list[str]:
 
 
 def _commands(records: Sequence[Record], folder: Path) -> list[str]:
-    """The calls of `thera eval` that made the records: one for all data sets measured alike."""
+    """The `thera eval` commands that made the records: one for all data sets with the same options."""
     groups: dict[str, list[str]] = {}
     for data in dict.fromkeys(record["data"] for record in records):
         part = [record for record in records if record["data"] == data]
@@ -137,7 +137,7 @@ def _commands(records: Sequence[Record], folder: Path) -> list[str]:
 
 
 def _known(records: Sequence[Record]) -> list[str]:
-    """Bicubic on Set5 against what it is known to reach: a check of crop, kernel, rounding and colours."""
+    """Bicubic on Set5 beside its well-known values: they check crop, kernel, rounding and colours."""
     bicubic = [record for record in records if (record["data"], record["method"]) == ("Set5", "bicubic")]
     if not set(KNOWN_BICUBIC) <= {record["scale"] for record in bicubic}:
         return []
@@ -170,7 +170,7 @@ def _ablation(folder: Path) -> list[str]:
 
 
 def inspection_markdown(records: Sequence[Record]) -> str:
-    """κ and parameters of models, then the paper's κ."""
+    """The table of κ and parameters of models, then the paper's κ."""
     parts = ["backbone", "hypernetwork", "last layer", "components"]
     header = ["", "κ", "of the Gaussian's", "components", "|w| up to", *parts, "added in all"]
     rows = []

@@ -1,8 +1,8 @@
-"""Classical resizing: the bicubic that makes low-resolution images, and the baselines that enlarge them.
+"""Classical resizing: bicubic for making low-resolution images, and the baselines that enlarge them.
 
-An axis of n pixels is resized by a short weighted sum per output pixel. The weights are those of MATLAB's
+Each output pixel is a short weighted sum of input pixels along each axis. The weights are those of MATLAB's
 `imresize`: a kernel sampled around the output pixel's centre, stretched when scaling down (antialiasing) and
-normalised to sum to one; the image continues as its mirror beyond the border.
+normalised to sum to one. The image is mirrored at its borders.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Border = Literal["mirror", "renormalise"]
 
 
 def cubic(x: Any) -> Any:
-    """Keys' cubic convolution kernel with a = -1/2, for NumPy arrays and PyTorch tensors alike.
+    """Keys' cubic convolution kernel with a = -1/2, for NumPy arrays and PyTorch tensors.
 
     >>> cubic(np.array([0.0, 0.5, 1.5, 2.0]))
     array([ 1.    ,  0.5625, -0.0625,  0.    ])
@@ -33,11 +33,11 @@ def cubic(x: Any) -> Any:
 
 
 def lanczos3(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The sinc windowed to three lobes, which the paper calls sinc interpolation."""
+    """The sinc with a window of three lobes, which the paper calls sinc interpolation."""
     return np.sinc(x) * np.sinc(x / 3) * (np.abs(x) < 3)
 
 
-_BAND = 64  # output rows at a time: large images are never held whole as float64
+_BAND = 64  # output rows at a time, so that no whole image is held as float64
 
 _KERNELS: dict[str, tuple[Callable[[NDArray[np.float64]], NDArray[np.float64]], float]] = {
     "bicubic": (cubic, 2.0),
@@ -52,10 +52,10 @@ def taps(
     border: Border = "mirror",
     scale: float | None = None,
 ) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """Which input pixels make each output pixel of an axis, and with which weights: both n_out×P.
+    """The input pixels of each output pixel of an axis, and their weights: both n_out×P.
 
-    `scale` is n_out / n_in unless given. `border` says what lies outside: the mirrored image (MATLAB), or
-    nothing, the remaining weights being renormalised (Pillow).
+    `scale` is n_out / n_in unless given. At a `border` the image is mirrored (MATLAB), or the remaining
+    weights are renormalised (Pillow).
 
     >>> indices, weights = taps(6, 3)
     >>> indices[0], weights[1] * 256
@@ -86,7 +86,7 @@ def taps(
 def weight_matrix(
     n_in: int, n_out: int, kernel: Kernel = "bicubic", border: Border = "mirror"
 ) -> NDArray[np.float64]:
-    """The same weights as a dense n_out×n_in matrix, for resizing by a matrix product.
+    """The weights of `taps` as a dense n_out×n_in matrix, for resizing by a matrix product.
 
     >>> weight_matrix(8, 4).sum(axis=1)
     array([1., 1., 1., 1.])
@@ -106,7 +106,7 @@ def resize(
 ) -> NDArray[np.floating]:
     """`image` (H×W or H×W×channels) resized to `size` = (H', W'), unrounded and unclipped.
 
-    float32 stays float32, everything else becomes float64; sums are taken in float64.
+    float32 stays float32, everything else becomes float64. Sums are computed in float64.
 
     >>> resize(np.eye(4), (2, 2)).round(3)
     array([[0.47, 0.03],
@@ -128,7 +128,7 @@ def resize(
 def _weighted_sum(
     lines: NDArray[Any], index: NDArray[np.intp], weight: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Σₚ weight[i, p] · lines[index[i, p]], one tap at a time so that memory stays at the output's size."""
+    """Σₚ weight[i, p] · lines[index[i, p]], one tap at a time to save memory."""
     weight = weight.reshape(*weight.shape, *[1] * (lines.ndim - 1))
     total = weight[:, 0] * lines[index[:, 0]]
     for tap in range(1, index.shape[1]):
@@ -137,7 +137,7 @@ def _weighted_sum(
 
 
 def to_uint8(image: NDArray[Any]) -> NDArray[np.uint8]:
-    """Values in [0, 255] clipped and rounded to the nearest 8-bit value, halves up as MATLAB rounds them.
+    """Values clipped to [0, 255] and rounded to 8 bits, halves up as in MATLAB.
 
     >>> to_uint8(np.array([-3.0, 0.5, 254.4, 300.0]))
     array([  0,   1, 254, 255], dtype=uint8)

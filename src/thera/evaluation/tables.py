@@ -1,4 +1,4 @@
-"""Tables of results: Markdown, CSV and LaTeX, the best value bold and the second best underlined."""
+"""Tables of results in Markdown, CSV and LaTeX. The best value is bold, the second best underlined."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from thera.errors import InvalidInput
-from thera.evaluation.runner import Record
+from thera.evaluation.records import Record
 
 
 class Metric(NamedTuple):
-    """How a metric is written."""
+    """How a metric is printed."""
 
     title: str
     digits: int
@@ -32,7 +32,7 @@ BENCHMARKS = ("Set5", "Set14", "B100", "BSD100", "BSDS100", "Urban100", "Manga10
 
 
 def published_metric(data: str) -> str:
-    """The PSNR that papers print for a data set: of Y for the benchmark sets, in RGB for any other.
+    """The PSNR that papers report for a data set: of Y for the benchmark sets, in RGB for others.
 
     >>> published_metric("Set5"), published_metric("DIV2K_valid_HR")
     ('psnr_y', 'psnr_rgb')
@@ -41,7 +41,7 @@ def published_metric(data: str) -> str:
 
 
 class Cell(NamedTuple):
-    """A mean and, over several checkpoints, its standard deviation; None where nothing was measured."""
+    """A mean, and its standard deviation over several checkpoints; None if not measured."""
 
     value: float | None = None
     std: float | None = None
@@ -49,7 +49,7 @@ class Cell(NamedTuple):
 
 @dataclass
 class Row:
-    """A method's numbers. `quoted` ones come from the paper and take no part in the ranking."""
+    """A method's numbers. `quoted` rows come from the paper and are not ranked."""
 
     label: str
     cells: list[Cell]
@@ -58,7 +58,7 @@ class Row:
 
 @dataclass
 class Table:
-    """Rows of numbers under scales, and how to write them."""
+    """A table with one column per scale, and how to print it."""
 
     title: str
     columns: list[str]
@@ -68,7 +68,7 @@ class Table:
     notes: list[str] = field(default_factory=list)
 
     def ranks(self, column: int) -> dict[int, int]:
-        """Which measured rows are first and second in a column; equal when printed is equal in rank."""
+        """The rank (1 or 2) of the best measured rows of a column. Rows that print the same rank the same."""
         values = {i: row.cells[column].value for i, row in enumerate(self.rows) if not row.quoted}
         printed = {i: round(value, self.digits) for i, value in values.items() if value is not None}
         order = sorted(set(printed.values()), reverse=self.higher_is_better)[:2]
@@ -80,8 +80,8 @@ def summarise(
 ) -> Table:
     """The table of one metric on one data set: rows are methods, columns are scales.
 
-    A number is the mean over the images; over several checkpoints of a method, the mean and the sample
-    standard deviation of those means.
+    A number is the mean over the images. If a method has several checkpoints, it is the mean and the sample
+    standard deviation of their means.
     """
     records = [record for record in records if record["data"] == data]
     if not records:
@@ -113,7 +113,7 @@ def _cell(means: Sequence[float]) -> Cell:
 def _scores_at(
     records: Sequence[Record], metric: str, scale: float
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """method -> checkpoint -> image -> score; refuses means that would be taken over different images."""
+    """method -> checkpoint -> image -> score. Refuses methods that were measured on different images."""
     scores: dict[str, dict[str, dict[str, float]]] = {}
     for record in (record for record in records if record["scale"] == scale):
         images = scores.setdefault(record["method"], {}).setdefault(record["identity"], {})
@@ -148,7 +148,7 @@ def _notes(records: Sequence[Record]) -> list[str]:
 
 
 def _printed(table: Table, best: str, second: str, plus_minus: str, missing: str) -> list[list[str]]:
-    """The cells as text, ranked ones put into the given brackets (such as "**{}**")."""
+    """The cells as text. The `best` and `second` formats mark ranked cells (such as "**{}**")."""
     lines = []
     ranks = [table.ranks(column) for column in range(len(table.columns))]
     for i, row in enumerate(table.rows):
@@ -159,14 +159,14 @@ def _printed(table: Table, best: str, second: str, plus_minus: str, missing: str
                 continue
             text = f"{cell.value:.{table.digits}f}"
             text = {1: best, 2: second}.get(rank.get(i, 0), "{}").replace("{}", text)
-            # One digit more than the mean, as the paper prints them: they are that much smaller.
+            # One digit more than the mean, as in the paper.
             line.append(text if cell.std is None else f"{text}{plus_minus}{cell.std:.{table.digits + 1}f}")
         lines.append(line)
     return lines
 
 
 def markdown_grid(header: Sequence[str], rows: Iterable[Sequence[str]], labels: int = 1) -> str:
-    """A Markdown table whose first `labels` columns are words and the others numbers.
+    """A Markdown table. The first `labels` columns are words, the others numbers.
 
     >>> print(markdown_grid(["model", "κ"], [["air", "0.03"]]))
     | model | κ |
@@ -178,7 +178,7 @@ def markdown_grid(header: Sequence[str], rows: Iterable[Sequence[str]], labels: 
 
 
 def to_markdown(table: Table) -> str:
-    """The table as GitHub shows it, title above and notes below."""
+    """The table as Markdown, with the title above and the notes below."""
     cells = _printed(table, "**{}**", "<ins>{}</ins>", " ± ", "—")
     labels = [f"{row.label}, quoted" if row.quoted else row.label for row in table.rows]
     lines = [[label, *line] for label, line in zip(labels, cells, strict=True)]
@@ -187,7 +187,7 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """The table for a paper that uses booktabs."""
+    """The table as LaTeX with booktabs."""
     lines = [f"% {note}" for note in table.notes]
     lines += [r"\begin{tabular}{l" + "c" * len(table.columns) + "}", r"\toprule"]
     header = [column.replace("×", r"$\times$") for column in table.columns]

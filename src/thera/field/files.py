@@ -1,4 +1,4 @@
-"""Fields in files: an .npz (a zip with a checksum of every array) with a JSON header and no pickle."""
+"""Fields in files: .npz archives with a JSON header, a checksum for every array, and no pickles."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from thera.errors import FieldFileError
 from thera.field.psf import to_numpy
+from thera.files import replacing
 
 if TYPE_CHECKING:
     from thera.field.heatfield import HeatField
@@ -23,19 +24,11 @@ ARRAYS = ("pixels", "features", "components", "head_weight", "head_bias")
 
 
 def save(field: HeatField, path: str | os.PathLike[str]) -> None:
-    """Write to a file beside `path` and rename it, so that no reader ever sees half a field."""
-    path = Path(path)
+    """Write a field to `path`. A reader never sees half a field."""
     arrays = {name: to_numpy(getattr(field, name)) for name in ARRAYS if getattr(field, name) is not None}
     header = json.dumps({"kind": KIND, "format": FORMAT, "kappa": field.kappa})
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(unfinished, "wb") as file:
-            np.savez(file, allow_pickle=False, header=np.array(header), **arrays)
-        os.replace(unfinished, path)
-    except OSError as error:
-        raise FieldFileError(f"The field cannot be written to {path}: {error.strerror or error}.") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with replacing(Path(path), FieldFileError) as file:
+        np.savez(file, allow_pickle=False, header=np.array(header), **arrays)
 
 
 def load(path: str | os.PathLike[str], asarray: Callable[[np.ndarray], Any]) -> dict[str, Any]:
@@ -46,7 +39,7 @@ def load(path: str | os.PathLike[str], asarray: Callable[[np.ndarray], Any]) -> 
         header = json.loads(str(arrays.pop("header")))
         kind, version, kappa = header["kind"], header["format"], float(header["kappa"])
     except FileNotFoundError as error:
-        raise FieldFileError(f"There is no file {path}; a field is written with HeatField.save.") from error
+        raise FieldFileError(f"There is no file {path}: save a field with HeatField.save first.") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
         raise _damaged(path) from error
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
@@ -55,7 +48,7 @@ def load(path: str | os.PathLike[str], asarray: Callable[[np.ndarray], Any]) -> 
         raise _damaged(path)
     if version != FORMAT:
         raise FieldFileError(
-            f"{path} is of format {version!r}, this Thera reads {FORMAT}; use a newer Thera."
+            f"{path} has format {version!r}, but this Thera reads {FORMAT}: use a newer Thera."
         )
     if not {"pixels", "features", "components"} <= set(arrays) <= set(ARRAYS):
         raise _damaged(path)
@@ -68,4 +61,4 @@ def load(path: str | os.PathLike[str], asarray: Callable[[np.ndarray], Any]) -> 
 
 
 def _damaged(path: str | os.PathLike[str]) -> FieldFileError:
-    return FieldFileError(f"{path} is no heat field or is damaged; save the field again with HeatField.save.")
+    return FieldFileError(f"{path} is no heat field or is damaged: save the field again with HeatField.save.")

@@ -1,4 +1,4 @@
-"""Compressing rows of pixels on all cores, in order, with a bounded number of them in flight."""
+"""Compress rows of pixels on all cores, in order, with a limited number of tasks in flight."""
 
 import os
 import zlib
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-#: Raw bytes in one piece: large enough that starting afresh costs nothing, small enough to share out.
+#: Raw bytes in one piece: large enough to compress well on its own, small enough to use all cores.
 PIECE = 2**19
 
 
 def in_order(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """`map`, on threads: at most two items a thread are taken before their results are."""
+    """`map` on threads. At most two items per thread are read ahead."""
     workers = min(8, os.cpu_count() or 1)
     with ThreadPoolExecutor(workers, thread_name_prefix="deflate") as pool:
         waiting: deque[Future[Result]] = deque()
@@ -31,11 +31,11 @@ def in_order(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[
 
 
 def deflate(data: bytes, wbits: int, last: bool = True) -> bytes:
-    """Differenced samples compressed by zlib; not `last` ends on a byte boundary and leaves the stream open.
+    """Predicted samples compressed by zlib. Unless `last`, the stream stays open at a byte boundary.
 
-    What a predictor leaves of a photograph has short runs and no repeated phrases. Looking only for the runs
-    makes photographs smaller than the usual search does, ten times as fast; drawings repeat themselves, and
-    what compresses well is therefore searched in full.
+    Predicted samples of photographs have short runs but no repeated phrases. Searching only for runs is ten
+    times as fast as the usual search, and compresses them better. Drawings have repeated phrases: data that
+    compresses well is therefore searched in full, too.
     """
 
     def compressed(strategy: int) -> bytes:
@@ -49,7 +49,7 @@ def deflate(data: bytes, wbits: int, last: bool = True) -> bytes:
 
 
 def regrouped(bands: Iterable[NDArray], rows: int) -> Iterator[NDArray]:
-    """The rows of `bands` in groups of exactly `rows`, the last perhaps shorter."""
+    """The rows of `bands` in groups of `rows`; the last group may be shorter."""
     held: list[NDArray] = []
     count = 0
     for band in bands:

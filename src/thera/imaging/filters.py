@@ -1,4 +1,4 @@
-"""Filters by the names that a person gives them."""
+"""Filters by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FilterName = Literal["gaussian", "box", "butterworth", "ideal", "none"]
 
 
 def filter_of(shape: str | None, sharpness: float) -> Filter | None:
-    """The filter that a shape and a sharpness mean; None is the model's own.
+    """The filter of a shape and a sharpness; None stands for the model's own.
 
     >>> filter_of("box", 2)
     Box(width=0.5)

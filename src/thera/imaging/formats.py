@@ -1,11 +1,11 @@
-"""The image formats Thera writes, and what each can hold."""
+"""The image formats that Thera writes, and what each can store."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from thera.errors import ImageFileError, InvalidInput
 
-#: What a format may carry beside the pixels.
+#: Kinds of metadata.
 Carried = frozenset[str]
 EVERYTHING: Carried = frozenset({"icc", "exif", "xmp", "dpi"})
 
@@ -14,7 +14,7 @@ EVERYTHING: Carried = frozenset({"icc", "exif", "xmp", "dpi"})
 class Format:
     """One output format and its limits.
 
-    `depths` are NumPy kinds and sizes ("u1", "u2", "f4", …) the file can store, widest last.
+    `depths` are the sample types that it can store, as NumPy names ("u1", "u2", "f4", …), widest last.
     """
 
     name: str
@@ -40,7 +40,7 @@ FORMATS = {
         Format("png", (".png",), ("u1", "u2"), streams=True),
         Format("jpeg", (".jpg", ".jpeg", ".jfif"), alpha=False, cmyk=True, lossy=True, max_side=65_535),
         Format("webp", (".webp",), lossy=True, max_side=16_383, carries=EVERYTHING - {"dpi"}),
-        # The two limits are those of libavif's reader: a larger file would be written and opened by nobody.
+        # The two limits are those of libavif's reader: it would not open a larger file.
         Format(
             "avif",
             (".avif",),
@@ -60,7 +60,7 @@ FORMATS = {
     )
 }
 
-#: Endings of files that can be read; those without a format of their own are written as PNG.
+#: Suffixes of files that can be read but not written: such images are written as PNG.
 READ_ONLY_SUFFIXES = (".gif", ".heic", ".heif", ".hif", ".tga", ".dds")
 READABLE_SUFFIXES = (*(s for form in FORMATS.values() for s in form.suffixes), *READ_ONLY_SUFFIXES)
 
@@ -79,7 +79,7 @@ def format_named(name: str) -> Format:
 
 
 def format_of(path: Path) -> Format:
-    """The format that the ending of an output's name asks for.
+    """The format that the suffix of an output names.
 
     >>> format_of(Path("scan.TIF")).name
     'tiff'

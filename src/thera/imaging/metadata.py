@@ -1,4 +1,4 @@
-"""What an image file carries beside its pixels, kept true when it is resized or turned."""
+"""The metadata of an image file, updated when the image is resized or turned."""
 
 import re
 from collections.abc import Callable
@@ -10,12 +10,12 @@ from PIL import ExifTags, Image
 from .formats import Format
 
 ORIENTATION = int(ExifTags.Base.Orientation)
-#: Orientations stored by columns; then, those that begin at the right and at the bottom.
+#: Orientations whose rows are columns, that start at the right, and that start at the bottom.
 SIDEWAYS, FROM_RIGHT, FROM_BOTTOM = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
 X_RESOLUTION, Y_RESOLUTION = int(ExifTags.Base.XResolution), int(ExifTags.Base.YResolution)
 EXIF_IFD, GPS_IFD = int(ExifTags.IFD.Exif), int(ExifTags.IFD.GPSInfo)
 
-#: The tags of a TIFF's first directory that describe the picture, not the way the file stores it.
+#: The tags of a TIFF's first directory that describe the picture, not how it is stored.
 DESCRIPTIVE = {
     int(tag)
     for tag in (
@@ -35,10 +35,10 @@ DESCRIPTIVE = {
     )
 }
 
-#: Descriptions by which programs tell themselves the shape of the image, which is about to change.
+#: Starts of descriptions in which programs store the shape of the image, which will change.
 _MACHINE_WRITTEN = ('{"shape":', "ImageJ=", "<?xml", "<OME")
 
-#: A JPEG segment holds 65,533 bytes, less its own signature; Pillow splits ICC profiles, not these two.
+#: A JPEG segment holds 65,533 bytes including a signature. Pillow splits ICC profiles, but not these.
 _JPEG_LIMITS = {"exif": 65_533, "xmp": 65_504}
 _XMP_AXIS = re.compile(rb"(?<=tiff:)[XY](?=Resolution)")
 _NAMES = {"icc": "ICC profile", "exif": "EXIF block", "xmp": "XMP packet", "dpi": "resolution"}
@@ -46,7 +46,7 @@ _NAMES = {"icc": "ICC profile", "exif": "EXIF block", "xmp": "XMP packet", "dpi"
 
 @dataclass(frozen=True)
 class TiffTag:
-    """One tag of a TIFF file as tifffile takes it: its number, type, count and value."""
+    """One tag of a TIFF file as tifffile writes it: code, type, count and value."""
 
     code: int
     dtype: int
@@ -56,10 +56,10 @@ class TiffTag:
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a picture carries. The EXIF block is upright (its orientation says 1) and has no thumbnail.
+    """The metadata of a picture. The EXIF block has orientation 1 and no thumbnail.
 
-    `text` are PNG's keyword texts, `png_colour` its gAMA, cHRM and sRGB chunks, `tiff_tags` the georeference
-    of a map.
+    `text` are the keyword texts of a PNG, `png_colour` its gAMA, cHRM and sRGB chunks, and `tiff_tags` the
+    georeference of a map.
     """
 
     icc: bytes | None = None
@@ -71,7 +71,7 @@ class Metadata:
     tiff_tags: tuple[TiffTag, ...] = field(default=(), repr=False)
 
     def resized(self, old: tuple[int, int], new: tuple[int, int]) -> "Metadata":
-        """The same for an image of `new` = (height, width) made from one of `old` size."""
+        """The metadata after resizing from `old` to `new`, both (height, width)."""
         return replace(
             self,
             exif=_exif_with_size(self.exif, new) if self.exif else None,
@@ -80,7 +80,7 @@ class Metadata:
         )
 
     def transposed(self) -> "Metadata":
-        """The same for the image with rows and columns exchanged: so are its two resolutions."""
+        """The metadata after exchanging rows and columns, which also exchanges the two resolutions."""
         return replace(
             self,
             exif=_exif_transposed(self.exif) if self.exif else None,
@@ -89,7 +89,7 @@ class Metadata:
         )
 
     def fitting(self, form: Format) -> tuple["Metadata", list[str]]:
-        """What of it `form` can carry, and a sentence for each thing that it cannot."""
+        """The metadata that `form` can store, and a reason for each part that it cannot."""
         reasons = {}
         for name in ("icc", "exif", "xmp", "dpi"):
             value = getattr(self, name)
@@ -117,7 +117,7 @@ def upright_exif(exif: Image.Exif) -> bytes | None:
             exif[ORIENTATION] = 1
         block = exif.tobytes()
         return block if len(exif) or exif.get_ifd(EXIF_IFD) or exif.get_ifd(GPS_IFD) else None
-    except Exception:  # a broken EXIF block fails in every way there is; the picture must not
+    except Exception:  # a broken EXIF block may raise anything, but the picture is still good
         return None
 
 
@@ -188,7 +188,7 @@ def _xmp_with_size(xmp: bytes, size: tuple[int, int]) -> bytes:
 
 
 def _replace_in_xmp(xmp: bytes, name: str, value: int) -> bytes:
-    """Sets a number that XMP may write as an attribute or as an element."""
+    """Sets a number, which XMP stores as an attribute or as an element."""
     number = str(value).encode()
     xmp = re.sub(rb"(%s\s*=\s*[\"'])\d+" % name.encode(), rb"\g<1>" + number, xmp)
     return re.sub(rb"(<%s>\s*)\d+" % name.encode(), rb"\g<1>" + number, xmp)
@@ -214,7 +214,7 @@ _GEOREFERENCE: dict[int, Callable[[tuple[float, ...], float, float], tuple[float
     33922: _tie_points,
     34264: _transformation,
 }
-#: The tags that say where on the ground a map lies: the three above, the GeoKeys and GDAL's own.
+#: The tags of a georeference: the three above, the GeoKeys and GDAL's own.
 GEO_TAGS = {*_GEOREFERENCE, 34735, 34736, 34737, 42112, 42113}
 
 

@@ -1,4 +1,4 @@
-"""Writing PNG at 8 or 16 bits, in bands of rows as they come; Pillow does neither for colour."""
+"""Write PNG at 8 or 16 bits, band by band. Pillow writes neither 16-bit colour nor bands."""
 
 import io
 import struct
@@ -33,9 +33,9 @@ def write_png(file: BinaryIO, layout: Layout, metadata: Metadata, bands: Iterabl
     checksum = zlib.adler32(b"")
     PngImagePlugin.putchunk(file, b"IDAT", b"\x78\x9c")
 
-    def compress(job: tuple[NDArray[np.uint8], NDArray[np.uint8], bool]) -> tuple[bytes, bytes]:
-        piece, above, last = job
-        filtered = paeth(piece, above, pixel).tobytes()
+    def compress(piece: tuple[NDArray[np.uint8], NDArray[np.uint8], bool]) -> tuple[bytes, bytes]:
+        group, above, last = piece
+        filtered = paeth(group, above, pixel).tobytes()
         return filtered, deflate(filtered, wbits=-15, last=last)
 
     for filtered, compressed in in_order(compress, _pieces(regrouped(bands, rows), layout.height)):
@@ -48,7 +48,7 @@ def write_png(file: BinaryIO, layout: Layout, metadata: Metadata, bands: Iterabl
 def _pieces(
     groups: Iterable[NDArray], height: int
 ) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint8], bool]]:
-    """Each group of rows as bytes, with the row above it and whether it is the last."""
+    """Each group of rows as bytes, the row above it, and whether it is the last group."""
     above, done = None, 0
     for group in groups:
         done += len(group)
@@ -59,9 +59,9 @@ def _pieces(
 
 
 def paeth(rows: NDArray[np.uint8], above: NDArray[np.uint8], pixel: int) -> NDArray[np.uint8]:
-    """The rows less their Paeth prediction (of left, up and up-left, the one nearest left + up - up-left).
+    """The rows minus their Paeth prediction (of left, up and up-left, the nearest to left + up - up-left).
 
-    `pixel` is the bytes of one pixel. The result has PNG's filter byte in front of each row.
+    `pixel` is the number of bytes per pixel. The result has PNG's filter byte in front of each row.
     """
     up = np.concatenate([above[None], rows[:-1]])
     left, corner = np.zeros_like(rows), np.zeros_like(rows)
@@ -78,7 +78,7 @@ def paeth(rows: NDArray[np.uint8], above: NDArray[np.uint8], pixel: int) -> NDAr
 
 
 def _metadata_chunks(metadata: Metadata) -> Iterator[tuple[bytes, bytes]]:
-    """The chunks that Pillow would write for it, taken from a PNG of one pixel."""
+    """The metadata chunks that Pillow writes, taken from a PNG of one pixel."""
     info = PngImagePlugin.PngInfo()
     for name, data in metadata.png_colour:
         info.add(name, data)
@@ -93,7 +93,7 @@ def _metadata_chunks(metadata: Metadata) -> Iterator[tuple[bytes, bytes]]:
     while True:
         length, name = struct.unpack(">I4s", file.read(8))
         data = file.read(length)
-        file.read(4)  # the checksum, which putchunk computes again
+        file.read(4)  # skip the checksum: putchunk computes it again
         if name == b"IEND":
             return
         if name not in (b"IHDR", b"IDAT"):

@@ -1,4 +1,4 @@
-"""Reading image files: samples at full depth, colour model, alpha and metadata, upright."""
+"""Read image files: samples at full depth, colour model, alpha and metadata, turned upright."""
 
 import struct
 import warnings
@@ -11,34 +11,35 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from thera.errors import ImageFileError, MissingDependency, TheraError
+from thera.errors import ImageFileError, TheraError
 from thera.files import reason_of
+from thera.optional import require
 
 from . import tiff
 from .metadata import ORIENTATION, SIDEWAYS, Metadata, upright_exif, upright_xmp
 from .picture import BAND_SAMPLES, Colour, Picture, turned
 
-#: Pillow's plug-ins that may see a file: no interpreter and no external program among them.
+#: The plug-ins of Pillow that may read a file. None of them interprets code or runs another program.
 PILLOW_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "AVIF", "DDS", "TGA")
-#: More than this in one image is taken for a decompression bomb unless the caller says otherwise.
+#: An image with more pixels counts as a decompression bomb, unless the caller allows it.
 MAX_PIXELS = 2**28
 
 _HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")
-#: Texts of a PNG that are read as what they hold, and written as such.
+#: Texts of a PNG that hold metadata, which is read and written as such.
 _METADATA_TEXTS = ("XML:com.adobe.xmp", "Raw profile type exif")
 _TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
 
 def read(path: str | Path, max_pixels: int = MAX_PIXELS) -> Picture:
-    """Reads an image file, whatever it holds, and turns it upright.
+    """Reads an image file and turns the image upright.
 
-    Raises ImageFileError, with one sentence, for anything that is not one whole, still image.
+    Raises ImageFileError for anything but one complete, still image.
     """
     path = Path(path)
     head = _head(path)
     try:
         with _bounded(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # decoders warn of every oddity they then handle
+            warnings.simplefilter("ignore")  # decoders warn of oddities that they handle
             return _read(path, head, max_pixels)
     except UnidentifiedImageError:
         raise ImageFileError(f"{path} is not an image that Thera reads: {_readable()} are.") from None
@@ -46,9 +47,7 @@ def read(path: str | Path, max_pixels: int = MAX_PIXELS) -> Picture:
         raise type(error)(f"{path}: {error}") from error.__cause__
     except MemoryError:
         raise ImageFileError(f"{path} does not fit in memory.") from None
-    except (
-        Exception
-    ) as error:  # decoders of damaged files raise anything: struct.error, KeyError, SyntaxError, …
+    except Exception as error:  # for damaged files, decoders raise anything: struct.error, KeyError, …
         reason = str(error).strip().rstrip(".").splitlines()
         detail = f" ({reason[0]})" if reason else ""
         raise ImageFileError(f"{path} is damaged or cut short{detail}.") from error
@@ -65,10 +64,10 @@ def _head(path: Path) -> bytes:
         raise ImageFileError(f"{path} is a folder; an image file was expected.") from None
     except PermissionError:
         raise ImageFileError(f"{path} may not be read: check its permissions.") from None
-    except OSError as error:  # a link to itself, a name too long, a disk that fails
+    except OSError as error:  # such as a link to itself, a name that is too long, or a failing disk
         raise ImageFileError(f"{path} could not be read: {reason_of(error)}.") from error
     if not head:
-        raise ImageFileError(f"{path}: The file is empty.")
+        raise ImageFileError(f"{path} is empty.")
     return head
 
 
@@ -80,7 +79,7 @@ def _read(path: Path, head: bytes, max_pixels: int) -> Picture:
     with Image.open(path, formats=PILLOW_FORMATS) as image:
         _check_size(image.width, image.height, max_pixels)
         frames = getattr(image, "n_frames", 1)
-        if frames > 1 and image.format != "MPO":  # the further frames of a phone's MPO are previews
+        if frames > 1 and image.format != "MPO":  # in MPO files of phones, the other frames are previews
             raise ImageFileError(f"This is an animation of {frames} frames; Thera scales single images.")
         if image.format == "PNG" and ";16" in _stored(image):
             return _read_png16(path, image)
@@ -88,7 +87,7 @@ def _read(path: Path, head: bytes, max_pixels: int) -> Picture:
 
 
 def _read_png16(path: Path, image: Image.Image) -> Picture:
-    """Pillow reduces colour PNGs of 16 bits to 8: their samples come from libpng itself."""
+    """Reads samples with libpng, because Pillow reduces colour PNGs of 16 bits to 8."""
     import imagecodecs
 
     orientation, metadata = _metadata(image)
@@ -98,19 +97,19 @@ def _read_png16(path: Path, image: Image.Image) -> Picture:
 
 
 def _stored(image: Image.Image) -> str:
-    """How a file stores its pixels, as Pillow says it ("RGB;16B", "L;4"), until they are decoded."""
+    """Pillow's name of how a file stores its pixels ("RGB;16B", "L;4"), known until they are decoded."""
     tiles = getattr(image, "tile", ())
     return str(tiles[0][3]) if tiles else ""
 
 
 def from_pillow(image: Image.Image) -> Picture:
-    """The picture that a Pillow image is, with what it carries, upright.
+    """A Pillow image as a `Picture`, upright and with its metadata.
 
     >>> from_pillow(Image.new("LA", (4, 3))).layout.channels
     2
     """
-    # Pillow spreads greys of 2 and 4 bits over 8, and leaves the one that is transparent as it was.
-    spread = {"L;2": 85, "L;4": 17}.get(_stored(image), 1)
+    # Pillow scales greys of 2 and 4 bits to 8, but not the value that stands for transparency.
+    factor = {"L;2": 85, "L;4": 17}.get(_stored(image), 1)
     orientation, metadata = _metadata(image)
     form = {"MPO": "jpeg"}.get(image.format or "", (image.format or "").lower())
     notes = []
@@ -125,9 +124,9 @@ def from_pillow(image: Image.Image) -> Picture:
     elif image.mode in ("YCbCr", "HSV", "RGBX"):
         image = image.convert("RGB")
     if image.mode in ("L", "RGB") and "transparency" in image.info:
-        if spread > 1:
+        if factor > 1:
             image = image.copy()
-            image.info["transparency"] *= spread
+            image.info["transparency"] *= factor
         image = image.convert({"L": "LA", "RGB": "RGBA"}[image.mode])
     colours: dict[str, tuple[Colour, bool]] = {
         "L": ("grey", False),
@@ -165,16 +164,13 @@ def _upright_samples(image: Image.Image, orientation: int) -> NDArray:
 
 
 def _read_heic(path: Path, max_pixels: int) -> Picture:
-    try:
-        import pillow_heif
-    except ImportError:
-        raise MissingDependency("This is a HEIC image, which needs: pip install 'thera[heic]'.") from None
+    pillow_heif = require("pillow_heif", "heic", "This HEIC image")
     heic = pillow_heif.open_heif(path, convert_hdr_to_8bit=False)
     width, height = heic.size
     _check_size(width, height, max_pixels)
     exif = Image.Exif()
     exif.load(heic.info.get("exif") or b"")
-    # libheif has already turned the picture, whatever its EXIF still says.
+    # libheif has already turned the picture, even if its EXIF names another orientation.
     metadata = Metadata(
         icc=heic.info.get("icc_profile"), exif=upright_exif(exif), xmp=upright_xmp(heic.info.get("xmp"))
     )
@@ -183,19 +179,13 @@ def _read_heic(path: Path, max_pixels: int) -> Picture:
 
 
 def _metadata(image: Image.Image) -> tuple[int, Metadata]:
-    """The orientation to apply, and what the file carries once it is applied."""
+    """The orientation to apply, and the metadata of the image after it is applied."""
     info: dict[Any, Any] = image.info
     try:
         exif = image.getexif()
         orientation = exif.get(ORIENTATION, 1)
-    except (
-        struct.error,
-        ValueError,
-        TypeError,
-        KeyError,
-        OSError,
-        SyntaxError,
-    ):  # a damaged block is dropped
+    # A damaged block is dropped.
+    except (struct.error, ValueError, TypeError, KeyError, OSError, SyntaxError):
         exif, orientation = Image.Exif(), 1
     gamma, corners, srgb = info.get("gamma"), info.get("chromaticity"), info.get("srgb")
     colour = []
@@ -225,14 +215,14 @@ def _check_size(width: int, height: int, max_pixels: int) -> None:
         raise ImageFileError(f"The image is {width}×{height}: it has no pixels to scale.")
     if width * height > max_pixels:
         raise ImageFileError(
-            f"The image claims {width:,}×{height:,} pixels, more than the {max_pixels / 1e6:,.0f} million"
-            " that are taken on trust: pass --max-pixels (max_pixels=) if it is genuine."
+            f"The image claims {width:,}×{height:,} pixels, more than the limit of {max_pixels / 1e6:,.0f}"
+            " million: pass --max-pixels (max_pixels=) if this is right."
         )
 
 
 @contextmanager
 def _bounded() -> Iterator[None]:
-    """Lifts Pillow's own limit on pixels: `_check_size` sets one for every decoder, before any decodes."""
+    """Lifts Pillow's own limit on pixels, because `_check_size` limits every decoder."""
     limit = Image.MAX_IMAGE_PIXELS
     Image.MAX_IMAGE_PIXELS = None
     try:

@@ -1,8 +1,8 @@
-"""TIFF in and out through tifffile: any depth, BigTIFF, written in strips as they come."""
+"""Read and write TIFF with tifffile: any depth, BigTIFF, written strip by strip."""
 
 import logging
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -26,9 +26,9 @@ from .metadata import (
     upright_exif,
     upright_xmp,
 )
-from .picture import Colour, Layout, Picture
+from .picture import Colour, Layout, Picture, turned
 
-logging.getLogger("tifffile").addHandler(logging.NullHandler())  # its remarks are for programmers
+logging.getLogger("tifffile").addHandler(logging.NullHandler())  # its warnings are for programmers
 
 _XMP, _ICC, _RESOLUTION_UNIT = 700, 34675, 296
 _NODATA = 42113
@@ -36,7 +36,9 @@ _UNSPECIFIED, _ASSOCIATED, _UNASSOCIATED = 0, 1, 2
 _BYTE, _ASCII, _LONG, _LONG8 = 1, 2, 4, 16
 _PHOTOMETRIC = {"grey": "minisblack", "rgb": "rgb", "cmyk": "separated"}
 
-#: A TIFF's offsets end at 4 GiB; what is left below it is room for directories and metadata.
+#: CMYK and alpha.
+MOST_CHANNELS = 5
+#: The offsets of a TIFF end at 4 GiB. Some room is left for directories and metadata.
 CLASSIC_LIMIT = 2**32 - 2**25
 
 
@@ -45,13 +47,13 @@ def read_tiff(path: Path, check_size: Callable[[int, int], None]) -> Picture:
     from tifffile import TiffFile
 
     with TiffFile(path) as file:
-        pages = [page for page in file.pages if not cast(Any, page).is_reduced]
-        if len(pages) > 1:
-            raise ImageFileError(f"The file holds {len(pages)} pages; Thera scales single images: split it.")
+        pages = sum(not cast(Any, page).is_reduced for page in _pages(file))
+        if pages > 1:
+            raise ImageFileError(f"The file holds {pages} pages; Thera scales single images: split it.")
         page: Any = file.pages.first
         check_size(page.imagewidth, page.imagelength)
         if page.imagedepth > 1 or page.dtype is None or page.dtype.kind not in "buif":
-            raise ImageFileError("The TIFF stores its samples in a way Thera does not read.")
+            raise ImageFileError("The TIFF stores its samples in a way Thera does not read: convert it.")
         samples, colour, alpha, notes = _samples(path, page)
         orientation = _value(page, ORIENTATION, 1)
         with path.open("rb") as raw:
@@ -69,17 +71,32 @@ def read_tiff(path: Path, check_size: Callable[[int, int], None]) -> Picture:
         )
         covers = tuple(page.extrasamples) != (_UNSPECIFIED,)
         if _value(page, _NODATA) is not None:
-            notes = (*notes, "nodata became a value like another; thera[geo] keeps it apart in a TIFF")
+            notes = (*notes, "nodata was scaled like any other value; thera[geo] keeps it apart in a TIFF")
     picture = Picture(samples, colour, alpha, covers, metadata, notes, format="tiff")
     return picture.upright(orientation if orientation in range(1, 9) else 1)
 
 
+def _pages(file: Any) -> Iterator[Any]:
+    """The pages of a TIFF. A damaged file may point back to an earlier page: there they end."""
+    seen: set[int] = set()
+    for page in file.pages:
+        if page.offset in seen:
+            return
+        seen.add(page.offset)
+        yield page
+
+
 def _samples(path: Path, page: Any) -> tuple[NDArray, Colour, bool, tuple[str, ...]]:
-    """H×W×C samples, what they mean, and notes of what had to change."""
+    """H×W×C samples, their colour model, whether alpha follows, and notes of what was changed."""
     kind = page.photometric.name if page.photometric is not None else ""
+    if page.samplesperpixel > MOST_CHANNELS:  # refused before a small file takes gigabytes
+        raise _too_many(page.samplesperpixel)
     if kind == "YCBCR" and page.compression.name not in ("JPEG", "OJPEG"):
-        with Image.open(path, formats=("TIFF",)) as image:  # libtiff knows the many subsamplings
-            return np.asarray(image.convert("RGB")), "rgb", False, ()
+        with Image.open(path, formats=("TIFF",)) as image:  # libtiff reads all subsamplings
+            image.load()
+            samples = np.asarray(image.convert("RGB"))
+        # Pillow has turned it upright; the caller expects it as it is stored.
+        return turned(samples, _value(page, ORIENTATION, 1), back=True), "rgb", False, ()
     samples = page.asarray()
     if page.axes.startswith("S"):  # stored plane by plane
         samples = np.moveaxis(samples, 0, -1)
@@ -108,21 +125,25 @@ def _samples(path: Path, page: Any) -> tuple[NDArray, Colour, bool, tuple[str, .
         "SEPARATED": ("cmyk", 4),
     }
     if kind not in colours or samples.shape[2] < colours[kind][1]:
-        raise ImageFileError(f"The TIFF is stored as {kind or 'unknown'}, which Thera does not scale.")
+        raise ImageFileError(f"The TIFF holds {kind or 'unknown'} samples: convert them to RGB first.")
     colour, count = colours[kind]
     extra = samples.shape[2] - count
     if extra > 1:
-        raise ImageFileError(
-            f"The TIFF has {samples.shape[2]} channels; Thera scales grey, RGB and CMYK with alpha, and many"
-            " bands into another TIFF with: pip install 'thera[geo]'."
-        )
+        raise _too_many(samples.shape[2])
     if extra and tuple(page.extrasamples) == (_ASSOCIATED,):
         samples = _straight(samples)
     return samples, colour, bool(extra), notes
 
 
+def _too_many(channels: int) -> ImageFileError:
+    return ImageFileError(
+        f"The TIFF has {channels} channels; Thera scales grey, RGB and CMYK with alpha, and many bands into"
+        " another TIFF with: pip install 'thera[geo]'."
+    )
+
+
 def _straight(samples: NDArray) -> NDArray:
-    """Undoes a premultiplied alpha: every colour back to what it is where it is opaque."""
+    """Undoes premultiplied alpha: divides the colours by it."""
     alpha = samples[..., -1:].astype(np.float64)
     full = float(np.iinfo(samples.dtype).max) if samples.dtype.kind != "f" else 1.0
     colours = np.divide(
@@ -181,7 +202,7 @@ def write_tiff(file: BinaryIO, layout: Layout, metadata: Metadata, bands: Iterab
 
 
 def _compressed_strip(strip: NDArray) -> bytes:
-    """A strip as TIFF stores it: differenced along its rows, then compressed."""
+    """A strip as TIFF stores it: differences along the rows, compressed."""
     import imagecodecs
 
     difference = imagecodecs.floatpred_encode if strip.dtype.kind == "f" else imagecodecs.delta_encode
@@ -201,13 +222,13 @@ def _extra_tags(
     if metadata.xmp:
         tags.append((_XMP, _BYTE, len(metadata.xmp), metadata.xmp, True))
     tags += [(tag.code, tag.dtype, tag.count, tag.value, True) for tag in metadata.tiff_tags]
-    # tifffile refuses the pointers to EXIF and GPS: they start out as the number before, pointing nowhere.
+    # tifffile refuses pointers to EXIF and GPS, so placeholders with the preceding code are written first.
     tags += [(code - 1, _LONG8 if big else _LONG, 1, 0, True) for code in directories]
     return tags
 
 
 def _append_directories(file: BinaryIO, directories: dict[int, dict[int, Any]], big: bool) -> None:
-    """Writes EXIF and GPS behind the image and turns the tags that wait for them into their pointers."""
+    """Writes EXIF and GPS after the image, and turns their placeholders into pointers to them."""
     from PIL import TiffImagePlugin
     from tifffile import TiffFile
 
@@ -217,7 +238,7 @@ def _append_directories(file: BinaryIO, directories: dict[int, dict[int, Any]], 
         for tag, value in entries.items():
             ifd[tag] = value
         offset = file.seek(0, 2)
-        offset += file.write(bytes(offset % 2))  # directories begin on a word
+        offset += file.write(bytes(offset % 2))  # directories start at even offsets
         file.write(ifd.tobytes(offset))
         file.seek(0)
         with TiffFile(file) as written:

@@ -1,4 +1,4 @@
-"""Writing image files: whole or not at all, in bands where the format allows it."""
+"""Write image files: completely or not at all, and band by band if the format allows it."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +15,7 @@ from .picture import Layout, Picture
 from .png import write_png
 from .tiff import write_tiff
 
-#: JPEG, WebP and AVIF at their default: differences that one has to look for with a magnifier.
+#: The default quality: differences are invisible without a magnifier.
 QUALITY = {"jpeg": 95, "webp": 95, "avif": 90}
 
 
@@ -26,7 +26,7 @@ def write(
     form: Format | None = None,
     quality: int | None = None,
 ) -> None:
-    """Writes a picture that is whole in memory."""
+    """Writes a picture from memory."""
     path = Path(path)
     with replacing(path) as file:
         encode(file, picture.layout, picture.metadata, [picture.samples], form or format_of(path), quality)
@@ -57,7 +57,7 @@ def _write_pillow(
     form: Format,
     quality: int | None,
 ) -> None:
-    """Assembles the bands in one Pillow image, of four bytes a pixel, and has Pillow encode it."""
+    """Collects the bands in one Pillow image (up to four bytes per pixel), which Pillow encodes."""
     image = Image.new(layout.mode, (layout.width, layout.height))
     row = 0
     for band in bands:
@@ -72,7 +72,7 @@ def _write_pillow(
     if form.lossy:
         options["quality"] = QUALITY[form.name] if quality is None else quality
     if form.name in ("jpeg", "avif"):
-        options["subsampling"] = "4:4:4"  # colours keep every pixel that was computed for them
+        options["subsampling"] = "4:4:4"  # no chroma subsampling: it would discard computed pixels
     if form.name == "webp" and options["quality"] == 100:
         options |= {"lossless": True, "exact": True}
     image.save(file, form.name.upper(), **{key: value for key, value in options.items() if value is not None})

@@ -1,6 +1,6 @@
 """Models: `load` one, `encode` or `upscale` images with it; `export` and `convert` their files.
 
-Importing this brings NumPy alone: ONNX Runtime and PyTorch come with the first model that needs them.
+Only NumPy is imported with this package. The first model that needs ONNX Runtime or PyTorch imports it.
 """
 
 from thera.models.export import convert, export

@@ -1,10 +1,11 @@
-"""What runs a network: one small protocol, met by ONNX Runtime and by PyTorch."""
+"""The protocol of an engine, which runs a network: ONNX Runtime or PyTorch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol, runtime_checkable
 
+from thera.errors import InvalidInput
 from thera.field.head import Head as Head
 
 Array = Any  # a NumPy array or a PyTorch tensor
@@ -12,8 +13,13 @@ Array = Any  # a NumPy array or a PyTorch tensor
 PRECISIONS = ("f32", "tf32", "bf16", "f16")
 
 
+def check_precision(precision: str) -> None:
+    if precision not in PRECISIONS:
+        raise InvalidInput(f"There is no precision {precision!r}: choose one of {', '.join(PRECISIONS)}.")
+
+
 class Engine(Protocol):
-    """Computes the features of an image on one device; arrays are of the engine's own library."""
+    """Computes the features of images on one device. Its arrays belong to the library it runs on."""
 
     name: str
     device: str
@@ -24,19 +30,21 @@ class Engine(Protocol):
         """A float32 copy of `image` on the engine's device."""
 
     def features(self, image: Array) -> Array:
-        """H×W×3 in [0, 1], from `asarray` → H×W×C, what the last layer reads."""
+        """The last layer's input, H×W×C, for an image H×W×3 in [0, 1] made by `asarray`."""
 
 
 @runtime_checkable
 class ReplayEngine(Engine, Protocol):
-    """An engine that can replay all of a computation in one launch."""
+    """An engine that can replay a whole computation in one launch."""
 
     def compute(self, image: Array) -> Array:
-        """What `features` gives, step by step: what a function to be replayed calls."""
+        """The same as `features`, but never replayed: for use inside a function that is."""
 
     def replay(
         self, key: Hashable | None, function: Callable[[Array], Array], image: Array, outputs: int = 0
     ) -> Array:
-        """function(image), replayed where that pays: the same `key` for the same function and shape, None for
-        one that does not come back; `outputs` is the number of pixels it gives. The image may be of either
-        library and on any device; the function gets it as `asarray` makes it."""
+        """function(asarray(image)), replayed if that is faster, for an array or a tensor on any device.
+
+        A `key` stands for one function and one shape; None means that the function will not be called again.
+        `outputs` is the number of pixels that it returns.
+        """

@@ -1,4 +1,4 @@
-"""Files of networks: `export` writes ONNX, `convert` any model file as another."""
+"""`export` writes a network as ONNX. `convert` turns one kind of model file into another."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from thera.errors import InvalidInput, ModelError
+from thera.files import replacing
 from thera.models.loading import load_network
 from thera.models.weights import check_storage, describe, is_half, save_safetensors
 from thera.optional import require
@@ -17,8 +18,8 @@ from thera.optional import require
 if TYPE_CHECKING:
     from thera.networks import Thera
 
-OPSET = 20  # the first with a GELU of its own
-EXAMPLE = (20, 28)  # neither square nor a multiple of the window: no size is to be taken for a constant
+OPSET = 20  # the first one that has GELU
+EXAMPLE = (20, 28)  # not square and no multiple of the window, so that no size is taken for a constant
 
 
 def export(
@@ -29,11 +30,13 @@ def export(
 ) -> None:
     """Write a network, or the network of a model file, as ONNX for images of any height and width.
 
-    `storage` "f16" halves the file: weights are stored as float16 and computed with as float32.
+    `storage` "f16" halves the file: weights are stored as float16, and still computed with in float32.
 
     >>> export("edsr-air", "edsr-air.onnx")  # doctest: +SKIP
     """
-    Path(path).write_bytes(onnx_bytes(network, storage, metadata))
+    data = onnx_bytes(network, storage, metadata)
+    with replacing(Path(path), ModelError) as file:
+        file.write(data)
 
 
 def convert(source: str | Path, path: str | Path, storage: str = "f32") -> None:
@@ -45,7 +48,7 @@ def convert(source: str | Path, path: str | Path, storage: str = "f32") -> None:
     """
     suffix = Path(path).suffix
     if suffix not in (".safetensors", ".onnx"):
-        raise InvalidInput(f"cannot convert to {Path(path).name!r}: expected a name in .safetensors or .onnx")
+        raise InvalidInput(f"The output {Path(path).name!r} must end in .safetensors or .onnx.")
     network, metadata = load_network(source)
     write = save_safetensors if suffix == ".safetensors" else export
     write(network, path, storage, metadata)
@@ -64,12 +67,12 @@ def onnx_bytes(
         metadata = {**stored, **(metadata or {})}
     if not network.spec.renderable:
         raise ModelError(
-            f"{network.spec.name} with an ablation is not exported: its fields cannot be rendered"
+            f"{network.spec.name} is an ablation whose fields cannot be rendered: export another model."
         )
 
     sizes = {2: torch.export.Dim("height", min=1), 3: torch.export.Dim("width", min=1)}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the exporter's own making
+        warnings.simplefilter("ignore")  # the exporter warns about its own code
         program = torch.onnx.export(
             network.eval(),
             (torch.rand(1, 3, *EXAMPLE),),
@@ -91,7 +94,7 @@ def onnx_bytes(
 
 
 def strip(model: Any) -> None:
-    """Leave the graph alone: the exporter notes the source files and lines that every node came from."""
+    """Remove the exporter's notes: they name the source file and line of every node."""
     model.doc_string = ""
     del model.metadata_props[:]
     graph = model.graph
@@ -104,7 +107,7 @@ def strip(model: Any) -> None:
 
 
 def add_constants(graph: Any, network: Thera) -> None:
-    """What makes fields of the features: the last layer, the bank and κ, as outputs of the graph."""
+    """Add the last layer, the frequency bank and κ to the graph's outputs: they turn features into fields."""
     from onnx import TensorProto, helper, numpy_helper
 
     weight, bias = network.folded_head()

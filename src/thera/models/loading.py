@@ -1,4 +1,4 @@
-"""`load`: a name, a file or a Hugging Face repository becomes a model. The file alone says what it is."""
+"""`load` makes a model from a name, a file or a Hugging Face repository. A file's content says what it is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thera.errors import InvalidInput, ModelError
-from thera.models.engine import PRECISIONS
+from thera.files import reason_of
+from thera.models.engine import check_precision
 from thera.models.hub import download
 from thera.models.model import Model
 from thera.models.onnx_engine import OnnxEngine
@@ -26,7 +27,7 @@ ENGINES = ("auto", "onnx", "torch")
 
 @dataclass(frozen=True)
 class Shipped:
-    """A model that comes with Thera, as its files describe it."""
+    """A model that comes with Thera, as described by its files."""
 
     name: str
     spec: Spec
@@ -37,7 +38,7 @@ class Shipped:
 
 
 def shipped() -> list[Shipped]:
-    """The models that come with Thera, smallest first. Reads headers only.
+    """The models that come with Thera, smallest first. Only headers are read.
 
     >>> shipped()[0].name
     'edsr-air'
@@ -60,14 +61,13 @@ def load(
 ) -> Model:
     """A model, by the name of a shipped one, a file, or `hf:owner/repository`.
 
-    Files are known by their content: ONNX, safetensors, or a published checkpoint (a pickle, read without
-    running anything in it).
+    A file's content says what it is: ONNX, safetensors, or a published checkpoint (a pickle, which is read
+    without running anything in it).
 
     `engine`: "onnx" (ONNX Runtime, on the CPU) or "torch". "auto" is ONNX Runtime for shipped models and ONNX
-    files, so that PyTorch need not be there and is not looked for; it is PyTorch for other files, for a
-    `device` other than the CPU and for a `precision` other than "f32".
-    `device`: "cpu", "cuda", "cuda:N" or "mps". "auto" is the CPU with ONNX Runtime; with PyTorch it is CUDA
-    where there is one.
+    files, and PyTorch for other files, another `device` than the CPU and another `precision` than "f32".
+    `device`: "cpu", "cuda", "cuda:N" or "mps". "auto" is the CPU with ONNX Runtime. With PyTorch it is CUDA
+    if available.
     `precision`: "f32", or with PyTorch "tf32", "bf16" or "f16".
     `threads`: how many ONNX Runtime may use; 0 for all cores.
 
@@ -75,25 +75,24 @@ def load(
     Model(edsr-air, 1,228,801 parameters, onnx on cpu, f32)
     """
     if engine not in ENGINES:
-        raise InvalidInput(f"unknown engine {engine!r}: expected one of {', '.join(ENGINES)}")
-    if precision not in PRECISIONS:
-        raise InvalidInput(f"unknown precision {precision!r}: expected one of {', '.join(PRECISIONS)}")
+        raise InvalidInput(f"There is no engine {engine!r}: choose one of {', '.join(ENGINES)}.")
+    check_precision(precision)
     onnx, weights = locate(name_or_path)
-    anything_else = device not in ("auto", "cpu") or precision != "f32"
-    if engine == "onnx" or (engine == "auto" and onnx is not None and not anything_else):
-        if anything_else:
+    needs_torch = device not in ("auto", "cpu") or precision != "f32"
+    if engine == "onnx" or (engine == "auto" and onnx is not None and not needs_torch):
+        if needs_torch:
             raise InvalidInput(
-                f"the onnx engine computes in f32 on the CPU: device {device!r} at precision {precision!r} "
-                "needs engine 'torch'"
+                f"The engine 'onnx' computes in f32 on the CPU: use engine 'torch' for device {device!r} at "
+                f"precision {precision!r}."
             )
         if onnx is None:
             raise ModelError(
-                f"{weights} is no ONNX file: make one with `thera export`, or use engine 'torch'"
+                f"{weights} is no ONNX file: make one with `thera export`, or use engine 'torch'."
             )
         session = OnnxEngine(onnx, threads)
         return Model(session, session.metadata)
     if weights is None:
-        raise ModelError(f"{onnx} runs in f32 on the CPU alone: the torch engine needs its safetensors file")
+        raise ModelError(f"{onnx} only runs in f32 on the CPU: give the engine 'torch' its safetensors file.")
     network, metadata = load_network(weights)
     from thera.models.torch_engine import TorchEngine
 
@@ -101,11 +100,11 @@ def load(
 
 
 def load_network(name_or_path: str | Path) -> tuple[Thera, dict[str, Any]]:
-    """The network and the metadata of a shipped model, a safetensors file or a published checkpoint."""
+    """The network and metadata of a shipped model, a safetensors file or a published checkpoint."""
     onnx, path = locate(name_or_path)
     if path is None:
-        raise ModelError(f"{onnx} is an ONNX file: expected a safetensors file or a published checkpoint")
-    require("torch", "torch", f"a network from {path.name}")
+        raise ModelError(f"{onnx} is an ONNX file: give a safetensors file or a published checkpoint.")
+    require("torch", "torch", f"The network in {path.name}")
     if kind_of(path) == "safetensors":
         return load_safetensors(path)
     network = load_published(path)
@@ -113,7 +112,7 @@ def load_network(name_or_path: str | Path) -> tuple[Thera, dict[str, Any]]:
 
 
 def locate(name_or_path: str | Path) -> tuple[Path | None, Path | None]:
-    """The ONNX file and the file of weights (safetensors, published) that a name stands for, where known."""
+    """The ONNX file and the file of weights (safetensors or published) of a model, None for a missing one."""
     given = str(name_or_path)
     if given.startswith("hf:"):
         path = download(given.removeprefix("hf:"))
@@ -122,11 +121,9 @@ def locate(name_or_path: str | Path) -> tuple[Path | None, Path | None]:
             if model.name == given:
                 return model.onnx, model.safetensors
         path = Path(name_or_path)
-        if not os.path.isfile(path):  # False, too, for a name too long to be one
+        if not os.path.isfile(path):  # also False for a name that is too long
             names = ", ".join(model.name for model in shipped()) or "none"
-            raise ModelError(
-                f"unknown model {given!r}: there is no such file, and the shipped models are {names}"
-            )
+            raise ModelError(f"There is no file or model {given!r}: the shipped models are {names}.")
     return (path, None) if kind_of(path) == "onnx" else (None, path)
 
 
@@ -136,12 +133,12 @@ def kind_of(path: Path) -> str:
         with open(path, "rb") as file:
             start = file.read(9)
     except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror}") from error
+        raise ModelError(f"{path} could not be read: {reason_of(error)}.") from error
     header = int.from_bytes(start[:8], "little")
     if start[8:] == b"{" and header < path.stat().st_size:
         return "safetensors"
     if start[:1] == b"\x80" and start[1:2] in b"\x02\x03\x04\x05":
         return "pickle"
-    if start[:1] == b"\x08":  # a protocol buffer whose first field is ONNX's version
+    if start[:1] == b"\x08":  # a protocol buffer that begins with the version of ONNX
         return "onnx"
-    raise ModelError(f"{path} is no model: expected ONNX, safetensors or a published checkpoint")
+    raise ModelError(f"{path} is no model: give an ONNX or safetensors file or a published checkpoint.")

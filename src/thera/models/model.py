@@ -1,4 +1,4 @@
-"""`Model`: an image goes in, a heat field or a resized image comes out."""
+"""`Model` turns an image into a heat field, or into a resized image."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from thera.networks.spec import MEAN, Spec
 
 @dataclass(frozen=True)
 class Info:
-    """What a model is, and where and how it runs."""
+    """What a model is, where it runs and at which precision."""
 
     name: str
     spec: Spec
     parameters: int
-    components: int  # c, the size of the frequency bank
+    components: int  # the number of frequencies
     kappa: float
-    halo: int  # input pixels around a tile that make its fields equal to those of the whole image
+    halo: int  # input pixels around a tile that its fields depend on
     alignment: int  # tiles must start at multiples of this many input pixels
     engine: str
     device: str
     precision: str
-    metadata: dict[str, Any]  # all that the file says of itself
+    metadata: dict[str, Any]  # the description stored in the file
 
 
 class Model:
@@ -49,14 +49,14 @@ class Model:
         spec = Spec.from_dict(metadata)
         if not spec.renderable:
             raise ModelError(
-                f"{metadata['name']} is an ablation without one bank of sinusoids: train another"
+                f"{metadata['name']} is an ablation that only `thera eval` can run: load another model."
             )
         self._engine = engine
         self._replay = engine if isinstance(engine, ReplayEngine) else None
-        self._heads = [engine.head]  # of the image turned by so many quarters
+        self._heads = [engine.head]  # one for each rotation of the image by a quarter turn
         for _ in range(ROTATIONS - 1):
             self._heads.append(self._heads[-1].turned())
-        self._axes = lru_cache(maxsize=16)(axes)  # a replay takes little longer than these
+        self._axes = lru_cache(maxsize=16)(axes)  # computing them takes as long as a replay
         self._pixel_bias = engine.asarray(np.array(MEAN, np.float32)) if spec.published else None
         self.info = Info(
             name=str(metadata["name"]),
@@ -81,7 +81,7 @@ class Model:
         return f"Model({i.name}, {i.parameters:,} parameters, {i.engine} on {i.device}, {i.precision})"
 
     def encode(self, image: Array) -> HeatField:
-        """The heat field of an image, to be read at any size as often as wanted.
+        """The heat field of an image. It can be rendered at any size, as often as needed.
 
         >>> import thera
         >>> field = thera.load("edsr-air").encode(np.full((5, 6, 3), 0.5))
@@ -92,28 +92,27 @@ class Model:
         return self._field(self._engine.asarray(image), 0, self._engine.features)
 
     def encode_rotations(self, image: Array) -> Iterator[HeatField]:
-        """The four fields of the rotation ensemble, one at a time; it is the mean of their renderings.
+        """The four fields whose renderings the ensemble averages, one at a time.
 
-        Each is computed from the image turned by one more quarter and then turned back, which is exact: a
-        turned sum of sinusoids is one of turned frequencies.
+        Each is computed from the image rotated by one more quarter turn, and then rotated back. This is
+        exact: a rotated sum of sinusoids is a sum of sinusoids with rotated frequencies.
         """
         check_image(image)
         pixels = self._engine.asarray(image)
         return (self._field(pixels, quarters, self._engine.features) for quarters in range(ROTATIONS))
 
     def _field(self, image: Array, quarters: int, features_of: Callable[[Array], Array]) -> HeatField:
-        """The field of `image`, computed with the image turned by so many quarters."""
+        """The field of `image`, computed from the image rotated by so many quarter turns."""
         turned = image if quarters == 0 else self._engine.asarray(quarter_turns(image, quarters))
         features = quarter_turns(features_of(turned), -quarters)
         pixels = image if self._pixel_bias is None else image + self._pixel_bias
         return HeatField.of(self._heads[quarters], pixels, features)
 
     def psf(self, steps: Sequence[float], quarters: int = 0) -> Filter:
-        """The model's own filter, for output pixels with these two sides in input pixels: (H/H', W/W').
+        """The model's own filter for output pixels of height H/H' and width W/W', in input pixels.
 
-        It is the paper's Gaussian, without the seams that would show beyond ×8. The published models know one
-        t for both axes, (H/H')². It is (W/W')² if the ensemble has turned the image by an odd number of
-        `quarters`.
+        It is the paper's Gaussian, without the seams that would show beyond ×8. The published models use one
+        t for both axes: (H/H')², or (W/W')² if the image was rotated by an odd number of `quarters`.
         """
         if not self.info.spec.published:
             return Seamless()
@@ -127,9 +126,9 @@ class Model:
         ensemble: bool = False,
         psf: object = None,
     ) -> Array:
-        """The image at a scale or of a size (H', W'): float32, not clipped, of the given image's library.
+        """The image at a scale or of a size (H', W'): float32, not clipped, NumPy or PyTorch as the image is.
 
-        `ensemble` takes the mean over four rotations: a little better, four times the cost.
+        `ensemble` takes the mean over four rotations: slightly better, at four times the cost.
 
         >>> import thera
         >>> thera.load("edsr-air").upscale(np.full((4, 6, 3), 0.5), scale=2.5).shape
@@ -142,7 +141,7 @@ class Model:
         turns, steps = range(ROTATIONS if ensemble else 1), (rows.step, cols.step)
         filters = [self.psf(steps, turn) if psf is None else as_filter(psf) for turn in turns]
         features_of = self._engine.features if self._replay is None else self._replay.compute
-        plans: dict[int, list[Band]] = {}  # a replayed computation reads them again
+        plans: dict[int, list[Band]] = {}  # kept, because a replayed computation reads them again
 
         def render(pixels: Array, turn: int) -> Array:
             field = self._field(pixels, turn, features_of)
@@ -155,26 +154,26 @@ class Model:
 
         if self._replay is None:
             return like(compute(self._engine.asarray(image)), image)
-        comes_back = all(constant(filter_) for filter_ in filters)
-        key = ("upscale", shape, size, ensemble, *filters) if comes_back else None
+        replayable = all(constant(filter_) for filter_ in filters)
+        key = ("upscale", shape, size, ensemble, *filters) if replayable else None
         return like(self._replay.replay(key, compute, image, outputs=size[0] * size[1]), image)
 
     def _grid(self, shape: tuple[int, ...], scale: Any, size: Any) -> tuple[Axis, Axis]:
         try:
             return self._axes(shape, scale, size, None)
-        except TypeError:  # a list or an array, which cannot be remembered
+        except TypeError:  # a list or an array cannot be a cache key
             return axes(shape, scale, size, None)  # type: ignore[arg-type]
 
 
 def quarter_turns(array: Array, quarters: int) -> Array:
-    """numpy.rot90 of the first two axes, for either library."""
+    """numpy.rot90 of the first two axes, for NumPy arrays and PyTorch tensors."""
     if array_api_compat.is_torch_array(array):
         return array.rot90(quarters, (0, 1))
     return np.rot90(array, quarters)
 
 
 def like(array: Array, image: Array) -> Array:
-    """`array` as `image` is: NumPy, or a tensor on the same device."""
+    """`array` as a NumPy array or as a tensor on the same device, as `image` is."""
     if array_api_compat.is_torch_array(image):
         import torch
 
@@ -185,23 +184,23 @@ def like(array: Array, image: Array) -> Array:
 def check_image(image: Any) -> None:
     """Refuse what is not an H×W×3 image of finite floats.
 
-    Values on an accelerator are not looked at: that would stop it at every image.
+    Values on a GPU are not checked, because each check would wait for the GPU.
     """
     if not (array_api_compat.is_numpy_array(image) or array_api_compat.is_torch_array(image)):
         kind = type(image).__name__
-        raise InvalidInput(f"an image of type {kind}: expected a NumPy array or a PyTorch tensor, H×W×3")
+        raise InvalidInput(f"The image is of type {kind}: give a NumPy array or a PyTorch tensor, H×W×3.")
     shape = tuple(image.shape)
     if len(shape) != 3 or shape[2] != 3:
         hint = " (channels come last)" if len(shape) == 3 and shape[0] == 3 else ""
-        raise InvalidInput(f"an image of shape {shape}: expected H×W×3{hint}")
+        raise InvalidInput(f"The image has the shape {shape}: give H×W×3{hint}.")
     if 0 in shape:
-        raise InvalidInput(f"an image of shape {shape}: expected at least one pixel")
+        raise InvalidInput(f"The image has the shape {shape}: give at least one pixel.")
     xp = array_namespace(image)
     if not xp.isdtype(image.dtype, "real floating"):
         raise InvalidInput(
-            f"an image of {image.dtype}: expected floats in [0, 1], so divide integers by their range"
+            f"The image holds {image.dtype}: give floats in [0, 1], so divide integers by their range."
         )
     if str(array_api_compat.device(image)) == "cpu" and not bool(xp.all(xp.isfinite(image))):
         raise InvalidInput(
-            "an image with NaN or infinite values: expected floats in [0, 1], so replace those first"
+            "The image has NaN or infinite values: give floats in [0, 1], so replace them first."
         )

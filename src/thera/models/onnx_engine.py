@@ -1,4 +1,4 @@
-"""ONNX Runtime: the default on a CPU, and all that a plain installation needs."""
+"""The ONNX Runtime engine: the default on a CPU, and the only one of a plain installation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OUTPUTS = ("features", "head_weight", "head_bias", "components", "kappa")
 
 
 class OnnxEngine:
-    """One session, made once. `threads`: 0 for all cores."""
+    """Runs the ONNX model in one session. `threads`: 0 for all cores."""
 
     name = "onnx"
     device = "cpu"
@@ -26,9 +26,9 @@ class OnnxEngine:
 
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
-        # Idle threads must not spin on while the field is rendered.
+        # Otherwise idle threads keep spinning while the field is rendered.
         options.add_session_config_entry("session.force_spinning_stop", "1")
-        options.log_severity_level = 3  # errors only: the library warns about its own optimisations
+        options.log_severity_level = 3  # errors only, not warnings about optimisations
         try:
             self._session = ort.InferenceSession(
                 model if isinstance(model, bytes) else str(model), options, providers=["CPUExecutionProvider"]
@@ -36,14 +36,14 @@ class OnnxEngine:
         except Exception as error:  # ONNX Runtime's exceptions share no narrower base
             reason = str(error).splitlines()[0]
             raise ModelError(
-                f"ONNX Runtime cannot read this model ({reason}): fetch or export it again"
+                f"ONNX Runtime cannot read this model ({reason}): download or export it again."
             ) from error
         self.metadata = self._read_metadata()
-        # The constants are outputs of the graph; one pixel is the cheapest way to read them.
+        # The constants are outputs of the graph: running it on one pixel is the cheapest way to read them.
         pixel = np.zeros((1, 3, 1, 1), np.float32)
         weight, bias, components, kappa = self._session.run(list(OUTPUTS[1:]), {"image": pixel})
         self.head = Head(weight, bias, components, float(kappa))
-        # Give memory back after each image: an arena otherwise keeps the largest image's for good.
+        # Free memory after each image: otherwise the arena keeps what the largest image needed.
         self._run_options = ort.RunOptions()
         self._run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
 
@@ -52,7 +52,7 @@ class OnnxEngine:
         outputs = {o.name for o in self._session.get_outputs()}
         text = self._session.get_modelmeta().custom_metadata_map.get("thera")
         if text is None or inputs != ["image"] or not outputs.issuperset(OUTPUTS):
-            raise ModelError("an ONNX file, but not a Thera model: export one with `thera export`")
+            raise ModelError("The ONNX file is not a Thera model: make one with `thera export`.")
         return json.loads(text)
 
     def asarray(self, image: Array) -> Array:

@@ -1,8 +1,8 @@
-"""Published checkpoints are pickles, and a pickle can run code. This reads those that hold data alone.
+"""Read the pickles of published checkpoints without running the code that a pickle may contain.
 
-Every name a pickle asks for is looked up in a closed list, and the list holds stand-ins of ours, not the
-things themselves: NumPy's own functions never see what a file says. A stand-in cannot be altered from
-within a pickle, and checks all it is given. Anything else is refused before it is called.
+Every name in a pickle is looked up in a closed list. The list does not hold NumPy's own functions but
+stand-ins, which check their arguments and which a pickle cannot alter. Any other name is refused before it
+is called.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from thera.errors import ModelError, UnsafeCheckpoint
 
 NUMBERS = frozenset(("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"))
-# What the unpickler raises for bytes that are no pickle.
+# What the unpickler raises for damaged files.
 _DAMAGE = (
     pickle.UnpicklingError,
     struct.error,
@@ -33,22 +33,22 @@ _DAMAGE = (
     TypeError,
     ValueError,
 )
-LARGEST_TREE = 100_000  # containers and values; the largest published checkpoint has under 2,000
+LARGEST_TREE = 100_000  # containers and values; published checkpoints have fewer than 2,000
 
 
 def read_pickle(path: str | Path) -> Any:
-    """The containers, NumPy arrays and plain values in a pickle; nothing in the file is run."""
+    """The containers, NumPy arrays and plain values in a pickle. No code in the file is run."""
     try:
         with open(path, "rb") as file:
             return _plain(_Unpickler(file).load(), [LARGEST_TREE])
     except ModelError as refusal:
-        raise type(refusal)(f"{path} is refused, and nothing of it ran: {refusal}") from None
+        raise type(refusal)(f"{path} is refused, and no code in it was run: {refusal}") from None
     except _DAMAGE as error:
-        raise ModelError(f"{path} is a damaged pickle ({error}): fetch it again") from error
+        raise ModelError(f"{path} is a damaged pickle ({error}): download it again.") from error
 
 
 class _StandIn:
-    """What a name in a pickle resolves to: callable, and closed to a pickle's wish to set its state."""
+    """What a name in a pickle resolves to: a callable whose state a pickle cannot set."""
 
     __slots__ = ("_function",)
 
@@ -59,7 +59,7 @@ class _StandIn:
         return self._function(*arguments)
 
     def __setstate__(self, state: Any) -> NoReturn:
-        raise UnsafeCheckpoint("it tries to alter the program that reads it")
+        raise UnsafeCheckpoint("it tries to alter the program that reads it.")
 
 
 class _DType:
@@ -70,13 +70,13 @@ class _DType:
     def __init__(self, code: Any, *flags: Any) -> None:
         kind = code.lstrip("<>=|") if isinstance(code, str) else code
         if not isinstance(kind, str) or kind not in NUMBERS:
-            raise UnsafeCheckpoint(f"it holds values of type {code!r}, where only plain numbers are expected")
+            raise UnsafeCheckpoint(f"it holds values of type {code!r}, but only plain numbers are allowed.")
         self.code, self.order = kind, "<"
 
     def __setstate__(self, state: Any) -> None:
         order, *structure = state[1:5]
         if order not in ("<", ">", "|", "=") or structure != [None, None, None]:
-            raise UnsafeCheckpoint("it holds structured values, where only plain numbers are expected")
+            raise UnsafeCheckpoint("it holds structured values, but only plain numbers are allowed.")
         self.order = "<" if order == "=" else order
 
     @property
@@ -99,18 +99,18 @@ class _Array:
 
 def _filled(data: Any, dtype: Any, shape: Any, order: str) -> np.ndarray:
     if not isinstance(dtype, _DType) or not isinstance(data, bytes | bytearray):
-        raise UnsafeCheckpoint("it holds an array of something else than numbers")
+        raise UnsafeCheckpoint("it holds an array of something other than numbers.")
     if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
-        raise ModelError("it holds an array without a proper shape")
+        raise ModelError("it holds an array without a valid shape.")
     if len(data) != math.prod(shape) * dtype.dtype.itemsize:
-        raise ModelError(f"it holds {len(data)} bytes for an array of shape {shape}")
+        raise ModelError(f"it holds {len(data)} bytes for an array of shape {shape}.")
     flat = np.frombuffer(bytes(data), dtype.dtype)
     return flat.reshape(shape, order="F" if order == "F" else "C")
 
 
 def _reconstruct(kind: Any, *start: Any) -> _Array:
     if kind is not _NDARRAY:
-        raise UnsafeCheckpoint("it holds an array of a kind of its own")
+        raise UnsafeCheckpoint("it holds an array that is not a numpy.ndarray.")
     return _Array()
 
 
@@ -119,13 +119,13 @@ def _scalar(dtype: Any, data: Any) -> np.ndarray:
 
 
 def _refuse_ndarray(*arguments: Any) -> NoReturn:
-    raise UnsafeCheckpoint("it calls numpy.ndarray")
+    raise UnsafeCheckpoint("it calls numpy.ndarray.")
 
 
 def _latin1(text: Any, encoding: Any = "latin1") -> bytes:
-    """Protocols 0 to 2 write bytes as text and say so with _codecs.encode."""
+    """Protocols 0 to 2 write bytes as text with a call of _codecs.encode."""
     if not isinstance(text, str) or encoding != "latin1":
-        raise UnsafeCheckpoint(f"it asks for the codec {encoding!r}")
+        raise UnsafeCheckpoint(f"it asks for the codec {encoding!r}.")
     return text.encode("latin1")
 
 
@@ -156,31 +156,31 @@ _NAMES = {
 
 
 class _Unpickler(pickle._Unpickler):
-    """In its Python form: the one in C allocates as much as a damaged index says."""
+    """Python's unpickler written in Python: the one in C allocates whatever size a damaged file names."""
 
     def find_class(self, module: str, name: str) -> Any:
         try:
             return _NAMES[f"{module}.{name}"]
         except KeyError:
             raise UnsafeCheckpoint(
-                f"it asks for {module}.{name}, where only NumPy arrays and plain containers are allowed"
+                f"it asks for {module}.{name}, but only NumPy arrays and plain containers are allowed."
             ) from None
 
     def persistent_load(self, pid: Any) -> NoReturn:
-        raise UnsafeCheckpoint("it asks for an object outside itself")
+        raise UnsafeCheckpoint("it asks for an object outside the file.")
 
 
-def _plain(value: Any, room: list[int]) -> Any:
-    """The same tree with arrays in place of stand-ins; `room` bounds a tree that repeats or holds itself."""
-    room[0] -= 1
-    if room[0] < 0:
-        raise ModelError("it holds far more than a checkpoint does")
+def _plain(value: Any, remaining: list[int]) -> Any:
+    """The same tree with arrays for stand-ins. It may contain itself: at most `remaining` values are read."""
+    remaining[0] -= 1
+    if remaining[0] < 0:
+        raise ModelError("it holds far more values than a checkpoint.")
     if isinstance(value, dict):
-        return {_plain(k, room): _plain(v, room) for k, v in value.items()}
+        return {_plain(k, remaining): _plain(v, remaining) for k, v in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return type(value)(_plain(v, room) for v in value)
+        return type(value)(_plain(v, remaining) for v in value)
     if isinstance(value, _Array):
         return value.value
     if isinstance(value, np.ndarray | str | bytes | bytearray | int | float | complex | bool | None):
         return value
-    raise UnsafeCheckpoint(f"it holds a {type(value).__name__}")
+    raise UnsafeCheckpoint(f"it holds a {type(value).__name__}.")

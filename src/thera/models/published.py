@@ -1,4 +1,4 @@
-"""The published checkpoints: what their parameters are called, and how they become ours."""
+"""Published checkpoints: how their parameters are named, and how they become ours."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BACKBONES = {"edsr-baseline": "edsr", "edsr": "edsr", "rdn": "rdn"}
 
-# Our module → theirs. The first rule that matches counts.
+# Our module → theirs. The first match counts.
 _SWIN = r"refine/RSTB_\1/BasicLayer_0/SwinTransformerBlock_\2/"
 MODULES = tuple(
     (re.compile(ours), theirs)
@@ -62,17 +62,17 @@ MODULES = tuple(
 # Our parameter of a module → theirs, by its number of dimensions; those of no module stand alone.
 LEAVES = {("weight", 4): "kernel", ("weight", 2): "kernel", ("weight", 1): "scale", ("bias", 1): "bias"}
 LEAVES[("bias_table", 2)] = "relative_position_bias_table"
-ALONE = {"components": "components", "kappa": "k"}
+TOP_LEVEL = {"components": "components", "kappa": "k"}
 
 
 def published_path(name: str, dimensions: int) -> str:
-    """Where a published checkpoint keeps our parameter.
+    """The path of our parameter in a published checkpoint.
 
     >>> published_path("backbone.body.3.conv2.weight", 4)
     'encoder/body/layers_3/body/layers_2/kernel'
     """
-    if name in ALONE:
-        return ALONE[name]
+    if name in TOP_LEVEL:
+        return TOP_LEVEL[name]
     module, _, leaf = name.rpartition(".")
     for ours, theirs in MODULES:
         if match := ours.fullmatch(module):
@@ -94,16 +94,16 @@ def from_checkpoint(checkpoint: Any, source: str) -> Thera:
         tree, backbone, size = checkpoint["model"]["params"], checkpoint["backbone"], checkpoint["size"]
     except (KeyError, TypeError, IndexError) as error:
         raise ModelError(
-            f"{source} is a pickle but not a published checkpoint: it needs model, backbone and size"
+            f"{source} is not a published checkpoint: it has no model, backbone and size."
         ) from error
     if backbone not in BACKBONES:
-        raise ModelError(f"{source} has the backbone {backbone!r}: expected one of {', '.join(BACKBONES)}")
+        raise ModelError(f"{source} has the backbone {backbone!r}: it must be one of {', '.join(BACKBONES)}.")
     spec = Spec(BACKBONES[backbone], size, published=True)
     return build(spec, state_dict(tree, Thera(spec).state_dict(), source), source)
 
 
 def state_dict(tree: Any, expected: dict[str, Tensor], source: str) -> dict[str, Tensor]:
-    """Our state dict from their tree of parameters, each found under its path and brought into our layout."""
+    """Our state dict, made from their tree of parameters."""
     import torch
 
     found = flatten(numbered(tree))
@@ -111,22 +111,22 @@ def state_dict(tree: Any, expected: dict[str, Tensor], source: str) -> dict[str,
     for name, parameter in expected.items():
         path = published_path(name, parameter.ndim)
         if path not in found:
-            raise ModelError(f"{source} lacks the parameter params/{path}: it is no whole checkpoint")
+            raise ModelError(f"{source} lacks the parameter params/{path}: download it again.")
         theirs = np.shape(found[path])
         kernel, shape = path.endswith("/kernel"), tuple(parameter.shape)
-        ours = arranged(found.pop(path), parameter.ndim) if kernel else np.asarray(found.pop(path))
+        ours = our_layout(found.pop(path), parameter.ndim) if kernel else np.asarray(found.pop(path))
         if ours.shape != shape:
             wanted = (*shape[2:], shape[1], shape[0]) if kernel else shape
-            raise ModelError(f"{source} has params/{path} of shape {theirs}, where {wanted} is expected")
+            raise ModelError(f"{source} has params/{path} of shape {theirs}: it must be {wanted}.")
         state[name] = torch.from_numpy(np.array(ours, np.float32, order="C"))
     if found:
         names = ", ".join(f"params/{path}" for path in sorted(found)[:3])
-        raise ModelError(f"{source} has parameters that no published model has: {names}")
+        raise ModelError(f"{source} has parameters that no published model has: {names}.")
     return state
 
 
-def arranged(kernel: Any, dimensions: int) -> np.ndarray:
-    """A kernel as ours: height×width×in×out to out×in×height×width, and 1×1×in×out or in×out to out×in."""
+def our_layout(kernel: Any, dimensions: int) -> np.ndarray:
+    """height×width×in×out as out×in×height×width, and 1×1×in×out or in×out as out×in."""
     kernel = np.asarray(kernel)
     if dimensions == 2 and kernel.shape[:-2] == (1, 1):
         kernel = kernel[0, 0]
@@ -134,10 +134,10 @@ def arranged(kernel: Any, dimensions: int) -> np.ndarray:
 
 
 def numbered(tree: Any) -> Any:
-    """Name the layers of a nested Sequential as a current flax does.
+    """The tree with the layers of a nested Sequential named as in current versions of flax.
 
-    flax 0.6.10 keeps convolutions that were made inside a Sequential under it; a current flax numbers them
-    on after the convolutions beside it: `Conv_0, Sequential_0/layers_0` is `Conv_0, Conv_1`.
+    flax 0.6.10 stores the convolutions of a Sequential under it. Current versions number them after the
+    convolutions beside it: `Conv_0, Sequential_0/layers_0` becomes `Conv_0, Conv_1`.
     """
     if not isinstance(tree, dict):
         return tree

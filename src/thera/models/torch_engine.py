@@ -1,4 +1,4 @@
-"""PyTorch: CUDA, MPS and CPU, at an explicit precision."""
+"""The PyTorch engine: CUDA, MPS and CPU, at an explicit precision."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thera.errors import InvalidInput
 from thera.field.head import Head
 from thera.models.cuda import CudaHead, float32_products
 from thera.models.cuda_graph import Function, GraphCache
-from thera.models.engine import PRECISIONS, Array
+from thera.models.engine import Array, check_precision
 from thera.networks.swinir import SwinIR
 
 if TYPE_CHECKING:
@@ -24,27 +24,26 @@ if TYPE_CHECKING:
 
 HALF = {"bf16": torch.bfloat16, "f16": torch.float16}
 
-# Up to so many pixels in and out the time on a GPU is the time of its launches, which a graph removes.
+# For up to this many pixels in and out, a GPU spends its time on launches, which a CUDA graph removes.
 GRAPH_PIXELS, GRAPH_OUTPUT = 256 * 256, 1024 * 1024
 
 
 class TorchEngine:
-    """The network itself, on one device.
+    """Runs the PyTorch network on one device.
 
-    `precision` is how convolutions and matrix products are computed: "f32"; "tf32" (CUDA); "bf16" or "f16".
-    The image, the last layer and the fields are float32 whatever it is: phases reach ±25 radians. On CUDA the
-    amplitudes and the table's product are in TF32 unless it is "f32" (see `CudaHead`).
+    `precision` is that of convolutions and matrix products: "f32", "tf32" (CUDA only), "bf16" or "f16". The
+    image, the last layer and the fields are always float32, because phases reach ±25 radians. On CUDA, the
+    amplitudes and the product with the table are in TF32 unless the precision is "f32" (see `CudaHead`).
     """
 
     name = "torch"
 
     def __init__(self, network: Thera, device: str = "auto", precision: str = "f32") -> None:
-        if precision not in PRECISIONS:
-            raise InvalidInput(f"unknown precision {precision!r}: expected one of {', '.join(PRECISIONS)}")
+        check_precision(precision)
         self._device = resolve_device(device)
         if precision == "tf32" and self._device.type != "cuda":
             raise InvalidInput(
-                f"tf32 is a precision of CUDA devices: device {self._device} has f32, bf16 and f16"
+                f"Only CUDA devices compute in tf32: choose f32, bf16 or f16 on {self._device}."
             )
         self.device, self.precision = str(self._device), precision
         weight, bias = (t.to(self._device) for t in network.folded_head())
@@ -78,7 +77,7 @@ class TorchEngine:
         autocast = torch.autocast(self._device.type, half) if half else nullcontext()
         products = float32_products(tf32=self.precision == "tf32") if on_cuda else nullcontext()
         with products, autocast:
-            # H×W×3 seen as 1×3×H×W is in channels-last order already, and comes back so.
+            # H×W×3 viewed as 1×3×H×W already has the channels-last layout, and so has the result.
             y = self._network(image.permute(2, 0, 1)[None])
         return y[0].permute(1, 2, 0).float().contiguous()
 
@@ -88,13 +87,13 @@ def _is_small(image: Tensor) -> bool:
 
 
 def resolve_device(device: str) -> torch.device:
-    """CUDA where there is one, else the CPU, for "auto"; anything else is taken at its word or refused."""
+    """The device of this name. "auto" is CUDA if available, else the CPU."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         found = torch.device(device)
     except RuntimeError as error:
-        raise InvalidInput(f"unknown device {device!r}: expected auto, cpu, cuda, cuda:N or mps") from error
+        raise InvalidInput(f"There is no device {device!r}: use auto, cpu, cuda, cuda:N or mps.") from error
     count = {
         "cpu": 1,
         "cuda": torch.cuda.device_count(),
@@ -102,14 +101,14 @@ def resolve_device(device: str) -> torch.device:
     }
     if (found.index or 0) >= count.get(found.type, 0):
         raise InvalidInput(
-            f"PyTorch finds no device {device!r}: use 'cpu', or install a PyTorch built for it"
+            f"PyTorch finds no device {device!r}: use 'cpu', or install a PyTorch built for it."
         )
     return found
 
 
 def prepared(network: Thera, device: torch.device, half: torch.dtype | None) -> nn.Module:
-    """A copy of the network made ready to run: on its device, in the order of channels that images come in,
-    aligned and fused for a GPU, and with the weights of a 16-bit precision cast once, not at every image."""
+    """A copy of the network that is ready to run on `device`: channels last, with the GPU's fast kernels, and
+    with weights that are cast to a 16-bit precision once instead of for every image."""
     network = copy.deepcopy(network).eval().requires_grad_(False)
     if device.type == "cuda" and isinstance(network.hypernetwork, SwinIR):
         network.hypernetwork.align()

@@ -1,15 +1,15 @@
-"""Weights in safetensors files, whose header says what network they are."""
+"""Networks in safetensors files, whose header describes the network."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thera.errors import InvalidInput, ModelError
+from thera.files import replacing
 from thera.networks.spec import Spec
 from thera.optional import require
 
@@ -22,21 +22,21 @@ STORAGE = ("f16", "f32")
 
 
 def is_half(name: str, shape: Sequence[int]) -> bool:
-    """Whether an array is stored as float16 in a small file: the weights of convolutions and linear layers.
+    """True for arrays that "f16" stores as float16: the weights of convolutions and linear layers.
 
-    The bank, κ, biases and norms are few and felt directly, so they stay float32. So does the last layer once
-    it is folded: halved, the smallest numbers of float16 would lose their last bit.
+    The bank, κ, biases and norms stay float32, because they are small and errors in them show directly. So
+    does the last layer once its factor of ½ is folded in: halved, its smallest values would lose a bit.
     """
     return len(shape) >= 2 and math.prod(shape) > 100 and not name.startswith(("components", "head_weight"))
 
 
 def check_storage(storage: str) -> None:
     if storage not in STORAGE:
-        raise InvalidInput(f"unknown storage {storage!r}: expected one of {', '.join(STORAGE)}")
+        raise InvalidInput(f"There is no storage {storage!r}: choose one of {', '.join(STORAGE)}.")
 
 
 def describe(network: Thera, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What a file says of itself: the network, its size, and whatever else is known of it."""
+    """The description stored in a file: the network, its number of parameters, and `metadata`."""
     extra = metadata or {}
     parameters = sum(p.numel() for p in network.parameters())
     name = extra.get("name", network.spec.name)
@@ -46,7 +46,7 @@ def describe(network: Thera, metadata: dict[str, Any] | None = None) -> dict[str
 def save_safetensors(
     network: Thera, path: str | Path, storage: str = "f32", metadata: dict[str, Any] | None = None
 ) -> None:
-    """Write a network and what is known of it.
+    """Write a network and its description.
 
     >>> from tempfile import TemporaryDirectory
     >>> from thera.networks import Spec, Thera
@@ -64,53 +64,50 @@ def save_safetensors(
 
 
 def write_tensors(path: str | Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
-    """A safetensors file through a temporary one beside it: a crash leaves the previous one whole."""
-    library = require("safetensors.torch", "torch", "a safetensors file")
-    part = Path(f"{path}.part")
-    try:
-        library.save_file(tensors, str(part), metadata=header)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    """Write a safetensors file. A crash leaves the previous file whole."""
+    library = require("safetensors.torch", "torch", "A safetensors file")
+    # Not `save_file`: nobody but their owner could read its files.
+    with replacing(Path(path), ModelError) as file:
+        file.write(library.save(tensors, header))
 
 
 def load_safetensors(path: str | Path) -> tuple[Thera, dict[str, Any]]:
-    """The network of a file, in float32, and what the file says of itself."""
-    library = require("safetensors.torch", "torch", "a safetensors file")
+    """The network in a file, as float32, and its description."""
+    library = require("safetensors.torch", "torch", "A safetensors file")
     metadata = read_header(path)
     try:
         state = library.load_file(str(path))
-    except require("safetensors", "torch", "a safetensors file").SafetensorError as error:
-        raise ModelError(f"{path} is damaged ({error}): fetch it again") from error
+    except require("safetensors", "torch", "A safetensors file").SafetensorError as error:
+        raise ModelError(f"{path} is damaged ({error}): download it again.") from error
     return build(Spec.from_dict(metadata), state, str(path)), metadata
 
 
 def read_header(path: str | Path) -> dict[str, Any]:
-    """What a safetensors file says of itself, read from its header alone and without any library."""
+    """The description in a safetensors file. Only the header is read, and no library is needed."""
     try:
         with open(path, "rb") as file:
             length = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(length))
         return json.loads(header["__metadata__"]["thera"])
     except (KeyError, TypeError):
-        raise ModelError(f"{path} is a safetensors file, but its header names no Thera model") from None
+        raise ModelError(f"{path} names no Thera model in its header: give another file.") from None
     except ValueError as error:
-        raise ModelError(f"{path} is damaged ({error}): fetch it again") from error
+        raise ModelError(f"{path} is damaged ({error}): download it again.") from error
 
 
 def build(spec: Spec, state: dict[str, Tensor], source: str) -> Thera:
-    """A network with the given parameters, all of them, in the right shapes."""
+    """A network with the given parameters, which must be complete and of the right shapes."""
     from thera.networks import Thera
 
     network = Thera(spec).eval()
     expected = network.state_dict()
     for name, tensor in expected.items():
         if name not in state:
-            raise ModelError(f"{source} lacks the parameter {name} of {spec.name}: fetch it again")
+            raise ModelError(f"{source} lacks the parameter {name} of {spec.name}: download it again.")
         if state[name].shape != tensor.shape:
             given, wanted = tuple(state[name].shape), tuple(tensor.shape)
-            raise ModelError(f"{source} has {name} of shape {given} where {spec.name} needs {wanted}")
+            raise ModelError(f"{source} has {name} of shape {given}: {spec.name} needs {wanted}.")
     if unknown := sorted(state.keys() - expected.keys()):
-        raise ModelError(f"{source} has parameters that {spec.name} does not know: {', '.join(unknown[:3])}")
+        raise ModelError(f"{source} has parameters that {spec.name} does not know: {', '.join(unknown[:3])}.")
     network.load_state_dict({name: tensor.float() for name, tensor in state.items()})
     return network

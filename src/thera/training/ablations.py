@@ -1,17 +1,11 @@
 """The paper's ablations, each trained for the same time from the same seed, and measured on the same images.
 
-    python -m thera.training.ablations --data photos/ --seconds 20 --validate Set14 --scales 2 3 4 6 8
-
-This writes ablation.jsonl and ablation.json into docs/results, of which `thera eval --report` makes a table.
-What a run reads and compiles before its first step is not counted. The same command goes on where it stopped:
-what has been trained, or measured, is not done again.
+The time before the first step, for reading images and compiling, is not counted.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from thera.errors import InvalidInput, TheraError
+from thera.errors import InvalidInput
 from thera.evaluation.images import image_sets
 from thera.evaluation.methods import load_methods
 from thera.evaluation.runner import run as evaluate
@@ -28,9 +22,9 @@ from thera.models.weights import read_header, save_safetensors
 from thera.training import loop
 from thera.training.config import Config
 from thera.training.data import Sampler, read_images
-from thera.training.run import device_name, prepare, steps_per_second
+from thera.training.run import device_name, initial_network, steps_per_second
 
-#: The paper's names of what each configuration leaves out.
+#: The paper's name for each configuration.
 NAMES = {
     "plus": "Thera Plus",
     "only-x2": "×2 only, fixed κ",
@@ -41,19 +35,19 @@ NAMES = {
     "relu": "ReLU instead ξ",
     "predicted": "Predicted comps.",
 }
-NO_ENSEMBLE = "No GSE"  # of the whole model, by evaluation alone
-TIMED = 50  # steps that measure how many fit
+NO_ENSEMBLE = "No GSE"  # the full model, evaluated without the ensemble
+TIMED = 50  # steps that measure the speed
 
 
 def begin(config: Config, sampler: Sampler, steps: int) -> loop.Run:
     torch.manual_seed(config.seed)
-    return loop.Run(config, sampler, prepare(config)[0], steps)
+    return loop.Run(config, sampler, initial_network(config)[0], steps)
 
 
 def train(
     path: Path, images: list[np.ndarray], seconds: float, changes: Sequence[str], folder: Path, device: str
 ) -> None:
-    """Train one configuration into `folder`/NAME.safetensors, which states its budget."""
+    """Train one configuration into `folder`/NAME.safetensors, whose header states the budget."""
     config = Config.read(path, changes)
     sampler = Sampler(images, config.data, device)
     steps = max(1, int(seconds * steps_per_second(begin(config, sampler, 10**9), TIMED)))
@@ -74,14 +68,14 @@ def train(
 
 
 def budget(files: Sequence[Path]) -> str:
-    """What the trained weights say of their training, which must be the same for all of them."""
+    """The training budget that the weights state, which must be the same for all of them."""
     stated = [dict(read_header(file).get("ablation", {})) for file in files]
     patches = [about.pop("patches", 0) for about in stated]
     for file, about in zip(files, stated, strict=True):
         if about != stated[0]:
             raise InvalidInput(
                 f"{file} was trained with {about}, {files[0].name} with {stated[0]}: remove one, or name "
-                f"another --runs"
+                "another --runs."
             )
     about = stated[0]
     seen = "; ".join(f"{NAMES[f.stem]} {n:,}" for f, n in zip(files, patches, strict=True))
@@ -91,43 +85,37 @@ def budget(files: Sequence[Path]) -> str:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--configs", type=Path, default=Path("configs/ablations"))
-    parser.add_argument("--data", nargs="+", required=True, help="folders and tar files of images")
-    parser.add_argument("--seconds", type=float, default=60, help="of training, for each")
-    parser.add_argument("--validate", nargs="+", required=True, help="folders of images to measure on")
-    parser.add_argument("--scales", nargs="+", type=float, default=[2, 3, 4, 6, 8])
-    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="for all of them")
-    parser.add_argument("--workers", type=int, default=2, help="images measured at a time")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--runs", type=Path, default=Path("runs/ablations"))
-    parser.add_argument("-o", "--out", type=Path, default=Path("docs/results"))
-    a = parser.parse_args(arguments)
-    paths = [a.configs / f"{stem}.toml" for stem in NAMES]
-    data = [Config.read(path, a.set).data for path in paths]
-    sets = image_sets(a.validate)
-    weights = {path.stem: a.runs / f"{path.stem}.safetensors" for path in paths}
+def run_ablations(
+    configs: Path,
+    data: Sequence[str],
+    validate: Sequence[str],
+    scales: Sequence[float],
+    seconds: float,
+    changes: Sequence[str],
+    workers: int,
+    device: str,
+    runs: Path,
+    out: Path,
+) -> None:
+    """Train each ablation into `runs`, and write `ablation.jsonl` and `ablation.json` into `out`.
+
+    The same call continues an interrupted one: nothing is trained or measured twice.
+    """
+    paths = [configs / f"{stem}.toml" for stem in NAMES]
+    settings = [Config.read(path, changes).data for path in paths]
+    sets = image_sets(validate)
+    weights = {path.stem: runs / f"{path.stem}.safetensors" for path in paths}
     missing = [path for path in paths if not weights[path.stem].exists()]
     if missing:
-        smallest = max(d.crops[0] for d in data)
-        images = read_images(a.data, smallest, data[0].resized, data[0].soft)
+        smallest = max(d.crops[0] for d in settings)
+        images = read_images(list(data), smallest, settings[0].resized, settings[0].soft)
         for path in missing:
-            train(path, images, a.seconds, a.set, a.runs, a.device)
+            train(path, images, seconds, changes, runs, device)
     stated = budget(list(weights.values()))
 
-    a.out.mkdir(parents=True, exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
     named = [f"{NAMES[stem]}={file}" for stem, file in weights.items()]
     for ensemble, models in (True, named), (False, [f"{NO_ENSEMBLE}={weights['plus']}"]):
-        methods = load_methods(models, (), ensemble, engine="torch", device=a.device)
-        evaluate(methods, sets, a.scales, a.out / "ablation.jsonl", a.workers, replace=True)
-    (a.out / "ablation.json").write_text(json.dumps({"budget": stated}, ensure_ascii=False) + "\n", "utf-8")
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    except TheraError as error:
-        sys.exit(f"error: {error}")
+        methods = load_methods(models, (), ensemble, engine="torch", device=device)
+        evaluate(methods, sets, scales, out / "ablation.jsonl", workers, replace=True)
+    (out / "ablation.json").write_text(json.dumps({"budget": stated}, ensure_ascii=False) + "\n", "utf-8")

@@ -1,78 +1,61 @@
-"""The mean of several networks of one line: what later stages learnt, each with something of the others.
+"""The mean of several networks that come from one another.
 
-python -m thera.training.average runs/a/weights.safetensors runs/b/weights.safetensors -o mine.safetensors
-
-Stages that began where another ended lie close together, and between them a network is as good as at either
-end or better: one trained for its ensemble, with a share of its start, is good alone, too.
+The weights of stages that started from each other lie close together, and a network between them is as good
+as either or better. The mean of a network trained for the ensemble and the one it started from is good in a
+single pass, too.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from thera.cli.convert import new_file
-from thera.errors import InvalidInput, TheraError
+from thera.errors import InvalidInput
 from thera.models.loading import load_network
-from thera.models.weights import save_safetensors
 from thera.networks import Thera
 
 
 def average(paths: Sequence[str | Path]) -> tuple[Thera, dict[str, Any]]:
-    """The mean network, and what is known of it."""
+    """The mean network, and the training stages of all that went into it."""
     if len(paths) < 2:
-        raise InvalidInput(f"a mean is of two files or more, and {len(paths)} was given")
+        raise InvalidInput(f"A mean needs two networks or more, not {len(paths)}: name another.")
     loaded = [load_network(path) for path in paths]
     first = loaded[0][0]
     for path, (network, _) in zip(paths, loaded, strict=True):
         if network.spec != first.spec:
-            kinds = f"{paths[0]} is {first.spec.name}, {path} {network.spec.name}"
-            raise InvalidInput(f"only networks of one kind have a mean, and {kinds}")
+            raise InvalidInput(
+                f"A mean needs networks of one kind, but {paths[0]} is {first.spec.name} and {path} is "
+                f"{network.spec.name}."
+            )
     states = [network.state_dict() for network, _ in loaded]
     first.load_state_dict({name: torch.stack([s[name] for s in states]).mean(0) for name in states[0]})
-    return first, {"training": joined([about.get("training", []) for _, about in loaded])}
+    return first, {"training": merged([about.get("training", []) for _, about in loaded])}
 
 
-def joined(lines: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The stages of several lines, each once, and last the mean of those that the lines end with.
+def merged(histories: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The stages of several histories, each listed once, and the mean of their last stages.
+
+    A stage names others by their numbers from 1: {"mean": [1, 2]} or {"start": "stage 1"}.
 
     >>> first, second, other = {"seed": 0}, {"seed": 1}, {"seed": 2}
-    >>> joined([[first, second], [first, other]])
+    >>> merged([[first, second], [first, other]])
     [{'seed': 0}, {'seed': 1}, {'seed': 2}, {'mean': [2, 3]}]
     """
     stages: list[dict[str, Any]] = []
-    ends: list[int] = []
-    for line in lines:
-        numbers: list[int] = []  # of its stages, among those of all
-        for stage in line:
+    last: list[int] = []
+    for history in histories:
+        numbers: list[int] = []  # of this history's stages, in the merged list
+        for stage in history:
             if "mean" in stage:
                 stage = {"mean": sorted(numbers[n - 1] for n in stage["mean"])}
+            elif found := re.fullmatch(r"stage (\d+)", stage.get("start", "")):
+                stage = stage | {"start": f"stage {numbers[int(found[1]) - 1]}"}
             if stage not in stages:
                 stages.append(stage)
             numbers.append(stages.index(stage) + 1)
-        ends += numbers[-1:]
-    return [*stages, {"mean": sorted(ends)}]
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m thera.training.average", description=__doc__)
-    parser.add_argument("weights", nargs="+", help="shipped models or safetensors files, all of one network")
-    parser.add_argument("-o", "--out", required=True, type=Path, help="the file to write")
-    parser.add_argument("--overwrite", action="store_true", help="replace a file that exists")
-    options = parser.parse_args(arguments)
-    try:
-        with new_file(options.out, (".safetensors",), options.overwrite) as path:
-            network, about = average(options.weights)
-            save_safetensors(network, path, "f16", about)
-    except TheraError as error:
-        sys.exit(f"error: {error}")
-    print(f"the mean of {len(options.weights)} networks is {options.out}")
-
-
-if __name__ == "__main__":
-    main()
+        last += numbers[-1:]
+    return [*stages, {"mean": sorted(last)}]

@@ -1,4 +1,4 @@
-"""The whole state of a run in one safetensors file: written whole or not at all, and resumed exactly."""
+"""The whole state of a run in one safetensors file, written atomically. A run resumes from it exactly."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def load(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             about = (file.metadata() or {}).get("thera-run")
             if about is None:
                 raise ModelError(
-                    f"{path} is not a training checkpoint: a run writes them as state.safetensors"
+                    f"{path} is not a training checkpoint: a run writes them as state.safetensors."
                 )
             return {k: file.get_tensor(k) for k in file.keys()}, json.loads(about)  # noqa: SIM118
     except (SafetensorError, OSError) as e:
-        raise ModelError(f"cannot read the checkpoint {path}: {e}") from None
+        raise ModelError(f"Cannot read the checkpoint {path}: {e}.") from None
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """An optimiser's state by flat names: "3.exp_avg" for the fourth parameter."""
+    """An optimiser's state under flat names: "3.exp_avg" belongs to the fourth parameter."""
     state = optimiser.state_dict()["state"]
     return {f"{i}.{k}": torch.as_tensor(v) for i, values in state.items() for k, v in values.items()}
 
@@ -47,5 +47,5 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tenso
     optimiser.load_state_dict({"state": state, "param_groups": groups})
     for p, values in optimiser.state.items():
         for key, value in values.items():
-            if value.shape == p.shape:  # in the order of memory that the parameter has, which was not saved
+            if value.shape == p.shape:  # files do not store strides: restore the parameter's
                 values[key] = torch.empty_like(p).copy_(value)

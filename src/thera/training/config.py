@@ -1,4 +1,4 @@
-"""What a training run is, in one small TOML file."""
+"""The configuration of a training run: one small TOML file."""
 
 from __future__ import annotations
 
@@ -15,59 +15,58 @@ from thera.networks.spec import KAPPA, Spec
 
 @dataclass(frozen=True)
 class Data:
-    """One scale r per sample; a (patch·r)² crop becomes a patch² input by antialiased bicubic."""
+    """Each sample draws a scale r; a (patch·r)² crop is reduced to a patch² input by antialiased bicubic."""
 
     patch: int = 48
     batch: int = 64
     scales: tuple[float, float] = (1.2, 4.0)
-    spread: str = "uniform"  # of r between the two, or "log": as many from ×1.5 to ×3 as from ×3 to ×6
-    targets: int = 1  # supervised pixels per input pixel, one drawn in each cell; the paper draws patch²
-    resized: tuple[float, ...] = ()  # further copies of every image at these sizes
-    soft: tuple[float, ...] = ()  # and blurred by Gaussians of these deviations, in pixels
-    detail: float = 0.0  # crops are drawn as often as the image's mean slope there, to this power
+    spread: str = "uniform"  # how r is distributed; "log": as many from ×1.5 to ×3 as from ×3 to ×6
+    targets: int = 1  # supervised pixels per input pixel, drawn in its cell; the paper draws patch² anywhere
+    resized: tuple[float, ...] = ()  # add copies of every image, resized by these factors
+    soft: tuple[float, ...] = ()  # add copies blurred by Gaussians with these standard deviations, in pixels
 
     @property
     def crops(self) -> tuple[int, int]:
-        """The sides of the smallest crop and of the largest, in pixels."""
+        """The sides of the smallest and the largest crop, in pixels."""
         low, high = (round(self.patch * scale) for scale in self.scales)
         return low, high
 
 
 @dataclass(frozen=True)
 class Objective:
-    """loss + tv · E|∇Φ(x, 0)| + seam · E|jump of Φ(x, 0) between cells|, in units of image / 0.5."""
+    """loss + tv · E|∇Φ(x, 0)|, in units of image / 0.5."""
 
-    loss: str = "l1"  # or the root mean square: "rms" each patch's, "mse" the whole batch's
-    together: float = 0.0  # of the loss: asked of the mean over four quarter turns, which is the ensemble
+    loss: str = "l1"  # or a root mean square: "rms" over each patch, "mse" over the whole batch
+    ensemble_weight: float = 0.0  # weight of the ensemble term in the loss; single passes have the rest
     tv: float = 1e-4
-    seam: float = 0.0
 
 
 @dataclass(frozen=True)
 class Teacher:
-    """A better model, whose fields take the place of the images as targets: see `lessons.py`."""
+    """A better model whose fields replace the images as targets: see `distillation.py`."""
 
-    model: str = ""  # a shipped model or a file; none: the images are the targets
-    share: float = 1.0  # of the teacher in a target, the rest is the image's
-    kept: int = 1000  # batches to draw from
-    reuse: int = 4  # steps for each batch that the teacher looks at
+    model: str = ""  # a shipped model or a file; empty: the images are the targets
+    share: float = 1.0  # weight of the teacher in a target; the image has the rest
+    kept: int = 1000  # how many of the teacher's batches are stored and drawn from
+    reuse: int = 4  # the teacher computes one new batch every so many steps
 
 
 @dataclass(frozen=True)
 class Optimiser:
-    """Cosine decay to zero after a short warm-up."""
+    """A short warm-up, the full rate while it is held, then cosine decay to zero."""
 
-    method: str = "adam"  # or "muon" for the layers' matrices and Adam for the rest, at the same rate
-    steps: int = 0  # 0: as many as `--minutes` allow
+    method: str = "adam"  # or "muon": Muon for the layers' matrices, Adam for the rest, at the same rate
+    steps: int = 0  # 0: as many as `--minutes` allows
     rate: float = 5e-4
     betas: tuple[float, float] = (0.9, 0.99)
     warmup: int = 500
-    clip: float = 10.0  # largest gradient norm; 0: none
-    kappa: float = KAPPA  # where κ starts: the paper's theory; it settles near 0.03
-    kappa_rate: float = 0.1  # of the rate; 0: κ stays fixed
-    ema: float = 0.999
+    hold: float = 0.0  # share of the steps at the full rate; stopped before its decay, a run can be extended
+    clip: float = 10.0  # largest gradient norm; 0: no clipping
+    kappa: float = KAPPA  # initial κ: the default is the paper's theory; training settles near 0.03
+    kappa_rate: float = 0.1  # κ's learning rate as a fraction of `rate`; 0: κ is fixed
+    ema: float = 0.999  # decay of the averaged weights
     precision: str = "bf16"  # of the networks on a GPU; the field is always float32
-    drop_path: float = 0.1  # how often Pro's last branches are left out of a step, its first never; 0: none
+    drop_path: float = 0.1  # probability of skipping Pro's last branch, falling to 0 at its first
 
 
 Rule = tuple[Callable[[Any], bool], str]
@@ -81,7 +80,13 @@ POSITIVE: Rule = (lambda n: n >= 1, "at least 1")
 NOT_NEGATIVE: Rule = (lambda v: v >= 0, "0 or more")
 SHARE: Rule = (lambda v: 0 <= v <= 1, "in [0, 1]")
 DECAY: Rule = (lambda v: 0 <= v < 1, "in [0, 1)")
-#: What values must be, beyond their types.
+#: Keys that earlier versions stored in checkpoints, and their present names; "" for removed keys.
+FORMER_KEYS = {
+    ("data", "detail"): "",
+    ("objective", "seam"): "",
+    ("objective", "together"): "ensemble_weight",
+}
+#: What is required of values, beyond their types.
 RULES: dict[str, Rule] = {
     "data.patch": POSITIVE,
     "data.batch": POSITIVE,
@@ -90,11 +95,9 @@ RULES: dict[str, Rule] = {
     "data.targets": POSITIVE,
     "data.resized": (lambda sizes: all(0 < s <= 1 for s in sizes), "sizes in (0, 1]"),
     "data.soft": (lambda soft: all(s > 0 for s in soft), "deviations above 0, in pixels"),
-    "data.detail": NOT_NEGATIVE,
     "objective.loss": _one_of("l1", "rms", "mse"),
-    "objective.together": SHARE,
+    "objective.ensemble_weight": SHARE,
     "objective.tv": NOT_NEGATIVE,
-    "objective.seam": NOT_NEGATIVE,
     "teacher.share": SHARE,
     "teacher.kept": POSITIVE,
     "teacher.reuse": POSITIVE,
@@ -103,6 +106,7 @@ RULES: dict[str, Rule] = {
     "optimiser.rate": (lambda rate: rate > 0, "above 0"),
     "optimiser.betas": (lambda betas: all(0 <= b < 1 for b in betas), "two numbers in [0, 1)"),
     "optimiser.warmup": NOT_NEGATIVE,
+    "optimiser.hold": DECAY,
     "optimiser.clip": NOT_NEGATIVE,
     "optimiser.kappa": NOT_NEGATIVE,
     "optimiser.kappa_rate": NOT_NEGATIVE,
@@ -114,14 +118,14 @@ RULES: dict[str, Rule] = {
 
 @dataclass(frozen=True)
 class Config:
-    """A training run: which network, from which weights, on what, towards what, how.
+    """A training run: the network, its initial weights, the data, the objective and the optimiser.
 
     >>> Config.parse({"network": {"variant": "plus"}, "data": {"batch": 16}}).network.name
     'edsr-plus'
     """
 
     network: Spec = field(default_factory=Spec)
-    start: str = ""  # a shipped model or a file whose matching weights are the start
+    start: str = ""  # a shipped model or a file: every weight that fits is taken from it; empty: random
     seed: int = 0
     data: Data = field(default_factory=Data)
     objective: Objective = field(default_factory=Objective)
@@ -135,7 +139,7 @@ class Config:
 
     @classmethod
     def parse(cls, values: dict[str, Any]) -> Config:
-        """From nested dictionaries; a key that no run has is an error, not a silent default."""
+        """From nested dictionaries. An unknown key is an error."""
         sections = {
             "network": Spec,
             "data": Data,
@@ -151,36 +155,39 @@ class Config:
                 _check_type(key, value, {"start": str, "seed": int}[key])
                 parsed[key] = value
             else:
-                raise InvalidInput(f"unknown key {key!r} in the configuration: expected {_names(cls)}")
+                raise InvalidInput(f"Unknown key {key!r} in the configuration: expected {_names(cls)}.")
         return cls(**parsed)
 
     @classmethod
-    def read(cls, path: str | Path, changes: Sequence[str] = ()) -> Config:
-        """From a TOML file, with some keys set anew, each as "optimiser.rate=2e-4"."""
-        try:
-            values = tomllib.loads(Path(path).read_text("utf-8"))
-        except FileNotFoundError:
-            raise InvalidInput(
-                f"no configuration at {path}: name one such as configs/edsr-air.toml"
-            ) from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as e:
-            raise InvalidInput(f"{path} is not a TOML file: {e}") from None
-        for change in changes:
-            key, _, value = change.partition("=")
-            *sections, name = key.split(".")
-            target = values
-            for section in sections:
-                target = target.setdefault(section, {})
-                if not isinstance(target, dict):
-                    raise InvalidInput(f"{change!r} sets a part of {section}, which is a value of its own")
-            target[name] = _value(change, value)
+    def stored(cls, values: dict[str, Any]) -> Config:
+        """From what `to_dict` gave, in this version or an earlier one. Removed keys must have been 0."""
+        values = {key: dict(value) if isinstance(value, dict) else value for key, value in values.items()}
+        for (section, key), name in FORMER_KEYS.items():
+            value = values.get(section, {}).pop(key, 0)
+            if value:
+                values[section][name or key] = value
         return cls.parse(values)
+
+    @classmethod
+    def read(cls, path: str | Path, changes: Sequence[str] = ()) -> Config:
+        """From a TOML file. `changes` set some of its keys, each as "optimiser.rate=2e-4"."""
+        return cls.parse(changed(read_toml(path), changes))
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def check_unchanged(self, stored: dict[str, Any], changes: Sequence[str] = ()) -> None:
+        """Refuse to continue a run that was begun with other values. `changes`: other differences found."""
+        begun, given = Config.stored(stored), self.flat()
+        found = [f"{k} = {given[k]!r}, not {v!r}" for k, v in begun.flat().items() if given[k] != v]
+        if found or changes:
+            raise InvalidInput(
+                f"A run continues as it was begun, and is now given {'; '.join([*found, *changes])}: "
+                "name another --out."
+            )
+
     def flat(self) -> dict[str, Any]:
-        """All values by their keys, as `--set` names them.
+        """All values by the keys that `--set` takes.
 
         >>> Config().flat()["data.batch"]
         64
@@ -190,10 +197,33 @@ class Config:
         return values | {f"{s}.{key}": v for s, section in sections.items() for key, v in section.items()}
 
 
+def read_toml(path: str | Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(path).read_text("utf-8"))
+    except FileNotFoundError:
+        raise InvalidInput(f"No configuration at {path}: name one such as configs/edsr-air.toml.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as e:
+        raise InvalidInput(f"{path} is not a TOML file: {e}.") from None
+
+
+def changed(values: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
+    """`values` after "section.key=value" changes, in place."""
+    for change in changes:
+        key, _, value = change.partition("=")
+        *sections, name = key.split(".")
+        target = values
+        for section in sections:
+            target = target.setdefault(section, {})
+            if not isinstance(target, dict):
+                raise InvalidInput(f"{change!r} sets a key of {section}, which is a single value.")
+        target[name] = _value(change, value)
+    return values
+
+
 def _value(change: str, text: str) -> Any:
-    """A TOML value; what is none, such as the name of a model, is text."""
+    """`text` as a TOML value. What is not TOML, such as a model's name, is a string."""
     if not text:
-        raise InvalidInput(f"{change!r} sets nothing: write KEY=VALUE, such as optimiser.rate=2e-4")
+        raise InvalidInput(f"{change!r} sets nothing: write KEY=VALUE, such as optimiser.rate=2e-4.")
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -202,17 +232,17 @@ def _value(change: str, text: str) -> Any:
 
 def _section(kind: type, name: str, values: Any) -> Any:
     if not isinstance(values, dict):
-        raise InvalidInput(f"[{name}] must be a table, but is {values!r}")
+        raise InvalidInput(f"[{name}] must be a table, but is {values!r}.")
     types = get_type_hints(kind)
     for key, value in values.items():
         if key not in types:
-            raise InvalidInput(f"unknown key {key!r} in [{name}]: expected {_names(kind)}")
+            raise InvalidInput(f"Unknown key {key!r} in [{name}]: expected {_names(kind)}.")
         _check_type(f"{name}.{key}", value, types[key])
     return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 
 
 def _check_type(key: str, value: Any, expected: Any) -> None:
-    """`expected`: a type, or a tuple of numbers, as many as are named or, with an ellipsis, any."""
+    """`expected`: a type, or a tuple of numbers, of any length if it has an ellipsis."""
     parts = get_args(expected)
     if parts:
         many = isinstance(value, list | tuple)
@@ -234,4 +264,4 @@ def _names(kind: type) -> str:
 
 def _check(holds: bool, key: str, value: Any, expected: str) -> None:
     if not holds:
-        raise InvalidInput(f"{key} = {value!r} in the configuration: expected {expected}")
+        raise InvalidInput(f"{key} = {value!r} in the configuration: expected {expected}.")

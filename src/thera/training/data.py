@@ -1,6 +1,6 @@
-"""Training data: every image in one buffer on the device, and batches cut from it by tensor operations alone.
+"""Training data: all images in one buffer on the device, and batches cut from it by tensor operations.
 
-Nothing here waits for the host, so that a whole training step can be captured as one CUDA graph.
+Nothing here waits for the host, so a whole training step can be captured as one CUDA graph.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from PIL import Image, ImageFilter, UnidentifiedImageError
-from torch import Tensor, nn
+from torch import Tensor
 
 from thera.errors import InvalidInput
 from thera.evaluation.images import SUFFIXES
 from thera.evaluation.resize import cubic
 from thera.kernels.available import TRITON
 from thera.training.config import Data
-
-BLOCK = 32  # pixels; where detail decides, places are drawn by blocks of this size
 
 
 def read_images(
@@ -35,28 +33,29 @@ def read_images(
     soft: tuple[float, ...] = (),
     skip: Callable[[str], None] = print,
 ) -> list[np.ndarray]:
-    """All images of folders and tar files as H×W×3 uint8, and their resized and softened copies.
+    """All images of folders and tar files as H×W×3 uint8, with their resized and softened copies.
 
-    An image that cannot be read or is smaller than `smallest` is skipped, and `skip` is told which and why.
+    An image that cannot be read, or is smaller than `smallest`, is skipped; `skip` is called with the reason.
     """
 
     def decode(item: tuple[str, Callable[[], bytes]]) -> list[np.ndarray] | str:
         name, read = item
         try:
             stored = Image.open(io.BytesIO(read()))
-            if stored.mode.startswith(("I", "F")):  # which Pillow would cut off at 255
-                return f"skipped {name}: its samples have more than 8 bits"
+            if stored.mode.startswith(("I", "F")):  # Pillow would clip these at 255
+                return f"Skipped {name}: its samples have more than 8 bits."
             image = stored.convert("RGB")
         except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError, SyntaxError) as e:
-            return f"skipped {name}: not a readable image ({e})"
+            return f"Skipped {name}: not a readable image ({e})."
         copies = [image]
         for s in resized:
             size = (round(image.width * s), round(image.height * s))
             copies.append(image.resize(size, Image.Resampling.BICUBIC))
         copies += [image.filter(ImageFilter.GaussianBlur(sigma)) for sigma in soft]
         kept = [np.array(c) for c in copies if min(c.size) >= smallest]
-        small = f"skipped {name}: {image.width}×{image.height} is smaller than the smallest crop, {smallest}"
-        return kept or small
+        return kept or (
+            f"Skipped {name}: {image.width}×{image.height} is smaller than the smallest crop, {smallest}."
+        )
 
     images: list[np.ndarray] = []
     with ThreadPoolExecutor() as pool:
@@ -67,7 +66,7 @@ def read_images(
                 images += found
     if not images:
         raise InvalidInput(
-            f"no usable image in {', '.join(map(str, paths))}: name folders or tar files of images"
+            f"No usable image in {', '.join(map(str, paths))}: name folders or tar files of images."
         )
     return images
 
@@ -81,9 +80,9 @@ def _entries(paths: list[str | Path]) -> Iterator[tuple[str, Callable[[], bytes]
             try:
                 yield from _members(path)
             except tarfile.TarError as e:
-                raise InvalidInput(f"{path} is damaged or cut short ({e}): fetch it again") from None
+                raise InvalidInput(f"{path} is damaged or cut short ({e}): fetch it again.") from None
         else:
-            raise InvalidInput(f"{path} is neither a folder nor a tar file of images")
+            raise InvalidInput(f"{path} is neither a folder nor a tar file of images.")
 
 
 def _members(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
@@ -96,24 +95,24 @@ def _members(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
 
 @dataclass
 class Batch:
-    """N inputs of P×P pixels and, in every cell, q target pixels."""
+    """N inputs of P×P pixels, and q target pixels in every cell."""
 
     source: Tensor  # N×3×P×P, multiples of 1/255
     target: Tensor  # N×P×P×q×3
-    x: Tensor  # N×P×P×q×2, where in its cell each target lies
+    x: Tensor  # N×P×P×q×2, each target's offset from the centre of its cell
     t: Tensor  # N, 1 / scale²
 
 
 class Crops(NamedTuple):
-    """N squares of pixels: (i, j) of a crop is number first + i·down + j·across of the buffer."""
+    """N square crops: pixel (i, j) of a crop has index first + i·down + j·across in the buffer."""
 
     first: Tensor
     down: Tensor
     across: Tensor
     size: Tensor
 
-    def numbers(self, length: int) -> Tensor:
-        """N×length×length: those of each crop's first rows and columns, then of its last ones again."""
+    def indices(self, length: int) -> Tensor:
+        """N×length×length buffer indices. Beyond a crop's size its last row and column are repeated."""
         i = torch.minimum(torch.arange(length, device=self.size.device), self.size[:, None] - 1)
         rows, columns = i * self.down[:, None], i * self.across[:, None]
         return self.first[:, None, None] + rows[:, :, None] + columns[:, None, :]
@@ -122,8 +121,8 @@ class Crops(NamedTuple):
 class Sampler:
     """Draws batches from images that live in one buffer on the device.
 
-    `draw` makes a batch's random numbers and `build` the batch from a part of them, so that several
-    processes that draw the same numbers share one batch between them.
+    `draw` makes the random numbers of a batch and `build` makes the batch from them. Several processes draw
+    the same numbers and each builds its part of the batch.
     """
 
     def __init__(self, images: list[np.ndarray], config: Data, device: torch.device | str = "cpu") -> None:
@@ -135,31 +134,11 @@ class Sampler:
         self.pixels = torch.empty(int(areas.sum()), 3, dtype=torch.uint8, device=device)
         for image, start, area in zip(images, self.first.tolist(), areas.tolist(), strict=True):
             self.pixels[start : start + area] = torch.from_numpy(image.reshape(-1, 3)).to(device)
-        if config.detail:
-            self._weigh_blocks()
-        else:  # an image is drawn by its area, a place in it anywhere
-            self.share = (areas.cumsum(0) / areas.sum()).float().to(device)
+        self.share = (areas.cumsum(0) / areas.sum()).float().to(device)  # images are drawn by area
         self.smallest, self.largest = config.crops
 
-    def _weigh_blocks(self) -> None:
-        """Cut all images into blocks, to be drawn by their mean slopes: in plain sky nothing is learnt."""
-        weights, owners, corners = [], [], []
-        for k, start in enumerate(self.first.tolist()):
-            h, w = int(self.height[k]), int(self.width[k])
-            grey = self.pixels[start : start + h * w].view(h, w, 3).float().mean(-1)
-            slope = torch.zeros_like(grey)
-            slope[:-1] += grey.diff(dim=0).abs()
-            slope[:, :-1] += grey.diff(dim=1).abs()
-            mean = nn.functional.avg_pool2d(slope[None], BLOCK, ceil_mode=True)[0]
-            weights.append(mean.flatten().double() ** self.config.detail)
-            owners.append(torch.full_like(weights[-1], k, dtype=torch.long))
-            corners.append(BLOCK * torch.cartesian_prod(*(torch.arange(n) for n in mean.shape)))
-        self.owner, self.block = torch.cat(owners), torch.cat(corners).to(self.device)
-        share = torch.cat(weights).cumsum(0)
-        self.share = (share / share[-1]).float()
-
     def draw(self, n: int) -> dict[str, Tensor]:
-        """The random numbers of n samples, all uniform in [0, 1)."""
+        """The random numbers for n samples, all uniform in [0, 1)."""
         P, q = self.config.patch, self.config.targets
         shapes = {"image": (), "size": (), "corner": (2,), "turn": (3,), "target": (P, P, q, 2)}
         return {k: torch.rand(n, *shape, device=self.device) for k, shape in shapes.items()}
@@ -173,7 +152,7 @@ class Sampler:
 
             drawn = batch.draw(self.pixels, *crops, u["target"].contiguous(), self.largest)
             return Batch(*drawn, scale**-2)
-        crop = self.pixels[crops.numbers(self.largest)].float()  # N×largest×largest×3
+        crop = self.pixels[crops.indices(self.largest)].float()  # N×largest×largest×3
         weights = bicubic_weights(crops.size, P, self.largest)  # N×P×largest
         rows = torch.bmm(weights, crop.flatten(2)).unflatten(2, (-1, 3))
         source = torch.einsum("npj,nijc->ncip", weights, rows).clamp_(0, 255).round_() / 255
@@ -183,35 +162,35 @@ class Sampler:
         return Batch(source, target.view(*at.shape[:-1], 3) / 255, x, scale**-2)
 
     def _crops(self, u: dict[str, Tensor]) -> Crops:
-        """Where the crops lie: size by scale, place anywhere or by detail, flipped and turned.
+        """Crops anywhere in the images, sized by their scale, in one of eight orientations.
 
-        An image too small for the largest scale is drawn at those that it has room for.
+        An image too small for the largest scale is drawn only at the scales that fit.
         """
-        drawn = torch.searchsorted(self.share, u["image"]).clamp_(max=len(self.share) - 1)
-        which = self.owner[drawn] if self.config.detail else drawn
+        which = torch.searchsorted(self.share, u["image"]).clamp_(max=len(self.share) - 1)
         height, width = self.height[which], self.width[which]
         low, high = self.smallest, torch.minimum(height, width).clamp(max=self.largest)
         ratio = u["size"] if self.config.spread == "uniform" else log_spread(u["size"], low, high + 1)
         n = low + torch.minimum((ratio * (high - low + 1)).long(), high - low)  # the scale is n / P
         room = torch.stack([height, width], 1) - n[:, None]
         corner = (u["corner"] * (room + 1)).long()
-        if self.config.detail:  # the crop's centre lies in the block
-            corner = (self.block[drawn] + u["corner"] * BLOCK - n[:, None] / 2).long()
-            corner = torch.minimum(corner.clamp_(min=0), room)
-        first, down, across = turned(u["turn"], width, n)
+        first, down, across = oriented(u["turn"], width, n)
         return Crops(first + self.first[which] + corner[:, 0] * width + corner[:, 1], down, across, n)
 
 
-def position(turn: Tensor) -> tuple[Tensor, Tensor]:
-    """Which of its eight positions a square takes by three numbers in [0, 1): N×3 → whether it is flipped
-    down and across (N×2), and transposed (N)."""
+def orientation(turn: Tensor) -> tuple[Tensor, Tensor]:
+    """One of a square's eight orientations from three numbers in [0, 1).
+
+    turn: N×3. Returns whether each axis is flipped (N×2), and whether the axes are swapped (N).
+    """
     return turn[:, :2] < 0.5, turn[:, 2] < 0.5
 
 
-def turned(turn: Tensor, width: Tensor, n: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Squares of n×n pixels of images so wide, in one of their eight positions: where the first pixel lies
-    from the upper left one, and the steps down and across."""
-    flipped, transposed = position(turn)
+def oriented(turn: Tensor, width: Tensor, n: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """How to read n×n squares from images of this width in the orientations of `turn`.
+
+    Returns the first pixel's index relative to the upper left one, and the steps down and across.
+    """
+    flipped, transposed = orientation(turn)
     steps = torch.stack([width, torch.ones_like(width)], 1)
     steps = torch.where(transposed[:, None], steps.flip(1), steps)
     down, across = torch.where(flipped, -steps, steps).unbind(1)
@@ -219,12 +198,12 @@ def turned(turn: Tensor, width: Tensor, n: Tensor) -> tuple[Tensor, Tensor, Tens
 
 
 def log_spread(u: Tensor, low: float, high: Tensor | float) -> Tensor:
-    """Where in [0, 1) of the way from low to high a number lies whose logarithm is uniform."""
+    """Map uniform u to [0, 1) so that low + result · (high - low) is log-uniform between low and high."""
     return (low * (high / low) ** u - low) / (high - low)
 
 
 def bicubic_weights(n: Tensor, outputs: int, width: int) -> Tensor:
-    """N×outputs×width: antialiased bicubic (a = -½) from n pixels to `outputs`, renormalised at borders."""
+    """N×outputs×width weights of antialiased bicubic (a = -½) from n pixels, renormalised at borders."""
     scale = (n / outputs)[:, None, None]
     centre = (torch.arange(outputs, device=n.device)[None, :, None] + 0.5) * scale - 0.5
     j = torch.arange(width, device=n.device)
@@ -234,10 +213,10 @@ def bicubic_weights(n: Tensor, outputs: int, width: int) -> Tensor:
 
 
 def stratified(u: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """In every cell a target pixel drawn from those whose centres lie in it.
+    """Draw target pixels in every cell, among the pixels whose centres lie in it.
 
-    u: N×P×P×q×2. Returns the pixels' (row, column) and their offsets from the cells' centres.
-    Against pixels drawn from anywhere this needs no gathering of parameters, and varies less.
+    u: N×P×P×q×2. Returns the pixels' (row, column) and their offsets from the cells' centres. Unlike pixels
+    drawn anywhere this needs no gather of the cells' parameters, and the loss varies less.
     """
     P = u.shape[1]
     s = scale.double().view(-1, 1, 1, 1, 1)

@@ -1,4 +1,4 @@
-"""The training run: one step, captured once and replayed, and everything around it."""
+"""The training run: its step, which a GPU replays as a CUDA graph, and the loop around it."""
 
 from __future__ import annotations
 
@@ -18,31 +18,32 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from thera.errors import InvalidInput, ModelError, TheraError
+from thera.errors import ModelError, TheraError
+from thera.evaluation.records import appending
 from thera.models.cuda_graph import Captured
 from thera.models.loading import load_network
 from thera.networks import Thera
 from thera.training import checkpoint
 from thera.training.config import Config, Objective
 from thera.training.data import Batch, Sampler
-from thera.training.lessons import Lessons
+from thera.training.distillation import Distillation
 from thera.training.muon import Muon, matrices
 from thera.training.objective import objective
 
 STATE, WEIGHTS, LOG = "state.safetensors", "weights.safetensors", "log.jsonl"
-PATIENCE = 10  # seconds between reports, at most
-ALIGNED = 64  # numbers: where each parameter begins in a buffer of all, for loads in long words
+REPORT_SECONDS = 10  # at most, between two reports
+ALIGNMENT = 64  # numbers; every parameter starts at a multiple of it in the common buffer, for wide loads
 
 
 class DivergedError(TheraError):
-    """The loss is no longer a number; the last good checkpoint is kept."""
+    """The loss or the weights are not finite; the last good checkpoint is kept."""
 
 
 class Run:
     """A training run on one device, or on one of several that share each batch.
 
-    The step draws its own batch, so on a GPU it is captured as one CUDA graph and replayed: the host only
-    sets the learning rate.
+    The step draws its own batch, so on a GPU all of it is one CUDA graph: the host only sets the learning
+    rate.
     """
 
     def __init__(self, config: Config, sampler: Sampler, network: Thera, total: int) -> None:
@@ -50,31 +51,31 @@ class Run:
         self.device = sampler.device
         self.network = network.to(self.device)
         if self.device.type == "cuda":
-            prepare(self.network, config.optimiser.precision)
+            prepare_for_gpu(self.network, config.optimiser.precision)
         if network.spec.variant == "pro":
             network.hypernetwork.drop_path = config.optimiser.drop_path
         self.weights = one_buffer(self.network)
         self.average = copy.deepcopy(network).eval().requires_grad_(False)
         self.averages = one_buffer(self.average)
         self.done = 0
-        self.loss = torch.zeros((), device=self.device)  # sum of the L1 since the last report
-        self.newest = torch.zeros((), device=self.device)  # the share of the newest weights in the average
+        self.loss = torch.zeros((), device=self.device)  # sum of the L1 losses since the last report
+        self.newest = torch.zeros((), device=self.device)  # weight of the newest weights in the average
         self.optimisers = self._optimisers()
         self.reported = 0
-        self.seconds = 0.0  # spent training, interruptions left out
+        self.seconds = 0.0  # spent training, without interruptions
         self.world = dist.get_world_size() if dist.is_initialized() else 1
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         if config.data.batch % self.world:
-            raise TheraError(f"a batch of {config.data.batch} does not divide among {self.world} processes")
+            raise TheraError(f"A batch of {config.data.batch} does not divide among {self.world} processes.")
         self.descend = Captured(self._step, self.device, self.world == 1)
-        self.short = config.optimiser.precision == "bf16" and self.device.type == "cuda"
-        self.lessons = self._lessons() if config.teacher.model else None
+        self.bf16 = config.optimiser.precision == "bf16" and self.device.type == "cuda"
+        self.distillation = self._distillation() if config.teacher.model else None
         self.model: nn.Module = Distance(self.network, config.objective)
         if self.world > 1:
             self.model = nn.parallel.DistributedDataParallel(self.model)
 
     def _optimisers(self) -> dict[str, torch.optim.Optimizer]:
-        """Adam for everything, or for what Muon leaves; κ at a rate of its own."""
+        """Adam for all parameters, or for those that Muon does not train; κ has its own rate."""
         o = self.config.optimiser
         self.network.kappa.requires_grad_(o.kappa_rate > 0)
         chosen = matrices(self.network) if o.method == "muon" else []
@@ -90,39 +91,40 @@ class Run:
         adam = torch.optim.Adam(groups, betas=o.betas, fused=True, capturable=cuda)
         return {"optimiser": adam} | ({"muon": Muon(chosen, self.rates[0])} if chosen else {})
 
-    def _lessons(self) -> Lessons:
+    def _distillation(self) -> Distillation:
         if self.world > 1:
             raise TheraError(
-                f"a teacher takes one process, not {self.world}: leave out [teacher] or torchrun"
+                f"A teacher needs a single process, not {self.world}: leave out [teacher] or torchrun."
             )
         teacher, _ = load_network(self.config.teacher.model)
         teacher.to(self.device)
         if self.device.type == "cuda":
-            prepare(teacher, self.config.optimiser.precision)
-        return Lessons(self.sampler, teacher, self.config.teacher, self.config.data.batch, self.short)
+            prepare_for_gpu(teacher, self.config.optimiser.precision)
+        return Distillation(self.sampler, teacher, self.config.teacher, self.config.data.batch, self.bf16)
 
     def schedule(self, step: int) -> float:
-        """Linear warm-up, then cosine decay to zero at `total`."""
+        """Linear warm-up, the full rate while it is held, then cosine decay to zero at `total`."""
         o = self.config.optimiser
         warm = min(1.0, (step + 1) / max(o.warmup, 1))
-        return o.rate * warm * 0.5 * (1 + math.cos(math.pi * min(step / max(self.total, 1), 1.0)))
+        decayed = (step / max(self.total, 1) - o.hold) / (1 - o.hold)
+        return o.rate * warm * 0.5 * (1 + math.cos(math.pi * min(max(decayed, 0.0), 1.0)))
 
     def step(self) -> None:
         """One step: draw, descend, average."""
         rate = self.schedule(self.done)
         for tensor, factor in zip(self.rates, self.factors, strict=True):
             tensor.fill_(rate * factor)
-        # Early on the average is shorter than a run's: of a random start nothing should be left in it.
+        # The average is shorter at first, so that nothing of a random start is left in it.
         self.newest.fill_(1 - min(self.config.optimiser.ema, (1 + self.done) / (10 + self.done)))
-        if self.lessons is not None:
-            self.lessons.refresh(self.done)
+        if self.distillation is not None:
+            self.distillation.refresh(self.done)
         self.descend()
         self.done += 1
 
     @torch.no_grad()
     def _batch(self) -> Batch:
-        if self.lessons is not None:
-            return self.lessons.draw()
+        if self.distillation is not None:
+            return self.distillation.draw()
         numbers = self.sampler.draw(self.config.data.batch)
         share = self.config.data.batch // self.world
         return self.sampler.build(
@@ -132,7 +134,7 @@ class Run:
     def _step(self) -> None:
         o = self.config.optimiser
         batch = self._batch()
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.short):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             loss, l1 = self.model(batch)
         loss.backward()
         if o.clip:
@@ -144,14 +146,14 @@ class Run:
         self.averages.lerp_(self.weights, self.newest)
 
     def report(self) -> float:
-        """The mean L1 since the last report, in image units. Not a number means the run is lost."""
+        """The mean L1 since the last report, in image units. Raises `DivergedError` if the run is lost."""
         mean = self.loss.item() / max(self.done - self.reported, 1)
         self.loss.zero_()
         self.reported = self.done
         if not (math.isfinite(mean) and torch.isfinite(self.weights).all()):
             raise DivergedError(
-                f"the loss is {mean} at step {self.done}, or its weights are no numbers: lower the rate; "
-                f"checkpoints before that are kept"
+                f"The loss is {mean} at step {self.done}, or some weights are not finite: lower the rate. "
+                "The last good checkpoint is kept."
             )
         return mean
 
@@ -173,19 +175,14 @@ class Run:
         return tensors, about
 
     def restore(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-        begun = Config.parse(about["config"])
+        begun = Config.stored(about["config"])
         if begun.network != self.config.network:
             raise ModelError(
-                f"the checkpoint is of another network: {begun.network}, not {self.config.network} as here"
+                f"The checkpoint is of another network, {begun.network}, not {self.config.network}: "
+                "name another --out."
             )
-        given = self.config.flat()
-        changes = [f"{k} = {given[k]!r}, not {v!r}" for k, v in begun.flat().items() if given[k] != v]
-        if about.get("pixels", len(self.sampler.pixels)) != len(self.sampler.pixels):
-            changes.append("other images")
-        if changes:
-            raise InvalidInput(
-                f"a run goes on as it was begun, and is now given {'; '.join(changes)}: name another --out"
-            )
+        same_images = about.get("pixels", len(self.sampler.pixels)) == len(self.sampler.pixels)
+        self.config.check_unchanged(about["config"], [] if same_images else ["other images"])
         part = {
             prefix: {
                 k.removeprefix(prefix + "."): v for k, v in tensors.items() if k.startswith(prefix + ".")
@@ -197,7 +194,7 @@ class Run:
         for name, optimiser in self.optimisers.items():
             checkpoint.restore_optimiser(optimiser, part[name])
             for group, rate in zip(optimiser.param_groups, self.rates, strict=False):
-                group["lr"] = rate  # the tensors that a captured step reads
+                group["lr"] = rate  # the tensor that a captured step reads
         torch.set_rng_state(part["random"]["cpu"])
         if "cuda" in part["random"] and self.device.type == "cuda":
             torch.cuda.set_rng_state(part["random"]["cuda"], self.device)
@@ -217,16 +214,16 @@ class Distance(nn.Module):
 
 
 def one_buffer(network: nn.Module) -> Tensor:
-    """Lay all parameters into one buffer, each as it was in memory, so that averaging them is one kernel."""
+    """Move all parameters into one buffer, keeping their strides, so that averaging them is one kernel."""
     parameters = list(network.parameters())
-    sizes = [-(-p.numel() // ALIGNED) * ALIGNED for p in parameters]
+    sizes = [-(-p.numel() // ALIGNMENT) * ALIGNMENT for p in parameters]
     buffer = parameters[0].detach().new_zeros(sum(sizes))
     for p, piece in zip(parameters, buffer.split(sizes), strict=True):
         p.data = piece.as_strided(p.shape, p.stride()).copy_(p.data)
     return buffer
 
 
-def prepare(network: Thera, precision: str) -> None:
+def prepare_for_gpu(network: Thera, precision: str) -> None:
     """Make the networks fast on a GPU: layouts, aligned widths, compiled blocks."""
     torch.backends.cudnn.benchmark = True
     torch.set_float32_matmul_precision("highest" if precision == "f32" else "high")
@@ -238,17 +235,17 @@ def prepare(network: Thera, precision: str) -> None:
 
 
 def agreed(value: float) -> float:
-    """What the first of several processes says: clocks differ, and all must take the same steps."""
+    """The first process's value, in all processes: clocks differ, and all must take the same steps."""
     if not dist.is_initialized():
         return value
-    told = [value]
-    dist.broadcast_object_list(told)
-    return told[0]
+    values = [value]
+    dist.broadcast_object_list(values)
+    return values[0]
 
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed, which ends a run after its step; pressed again, at once."""
+    """Gives a function that tells whether Ctrl-C was pressed. Pressed twice, it interrupts at once."""
     pressed: list[int] = []
 
     def note(signum: int, frame: Any) -> None:
@@ -276,18 +273,18 @@ def train(
     validate: Callable[[Thera], dict[str, float]] | None = None,
     show: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> bool:
-    """Run to the end of the schedule, or until the clock reads `until`. Returns whether it ended.
+    """Run to the end of the schedule, or until the clock reads `until`. Returns whether the end was reached.
 
-    Reports after `every` steps, or sooner where they are slow: writes `log.jsonl` as it goes and
-    `state.safetensors` every `save_every` seconds; of several processes the first does.
+    Reports to `log.jsonl` every `every` steps, or sooner if steps are slow, and writes `state.safetensors`
+    every `save_every` seconds. Of several processes only the first writes.
     """
     folder.mkdir(parents=True, exist_ok=True)
     began, first, saved, earlier = time.monotonic(), run.done, time.monotonic(), run.seconds
     log_path = folder / LOG if run.rank == 0 else Path(os.devnull)
-    with log_path.open("a") as log, interruptible() as interrupted:
+    with appending(log_path) as log, interruptible() as interrupted:
         while run.done < run.total and agreed(time.monotonic() < until and not interrupted()):
-            # Several processes must report after the same steps, whatever their clocks say.
-            stop = min(until, time.monotonic() + PATIENCE) if run.world == 1 else math.inf
+            # Several processes must report after the same steps, whatever their clocks read.
+            stop = min(until, time.monotonic() + REPORT_SECONDS) if run.world == 1 else math.inf
             for _ in range(min(every, run.total - run.done)):
                 run.step()
                 if time.monotonic() > stop or (run.world == 1 and interrupted()):

@@ -1,7 +1,7 @@
-"""Muon: momentum whose every matrix is made orthogonal before it is added, after Jordan et al. (2024).
+"""Muon (Jordan et al., 2024): momentum, with every matrix made orthogonal before it is added.
 
-Adam scales each weight by itself; Muon moves all singular directions of a layer equally far, which in the
-few minutes that we can afford gets further. Matrices of one shape are treated as one batch.
+Adam scales each weight by itself. Muon moves all singular directions of a layer equally far, and gets further
+in the same minutes. Matrices of one shape are processed as one batch.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import torch
 from torch import Tensor, nn
 
 MOMENTUM = 0.95
-RMS = 0.2  # of an update at rate 1, about Adam's (Liu et al., 2025), so that both take the same rate
+RMS = 0.2  # of an update at rate 1: about Adam's (Liu et al., 2025), so both use the same rate
 QUINTIC = (3.4445, -4.7750, 2.0315)  # drives singular values into [0.7, 1.2] in five iterations
 ITERATIONS = 5
 
 
 def matrices(network: nn.Module) -> list[tuple[nn.Parameter, int]]:
-    """The layers that Muon trains, each with the number of matrices it stacks: three for queries, keys and
-    values. Not what reads the image, not what makes the fields, no depthwise filters, no tables."""
+    """The weights that Muon trains, each with the number of matrices stacked in it: three for queries, keys
+    and values. Left out: the layer that reads the image, the last layer, depthwise filters and tables.
+    """
     chosen = []
     for name, p in network.named_parameters():
         inside = name.startswith(("backbone.", "hypernetwork.")) and not name.startswith("backbone.head.")
@@ -31,7 +32,7 @@ def matrices(network: nn.Module) -> list[tuple[nn.Parameter, int]]:
 
 
 def orthogonal(m: Tensor) -> Tensor:
-    """B×r×c, r ≤ c: nearly the closest matrices with orthonormal rows, by Newton-Schulz iterations.
+    """Nearly the closest matrices with orthonormal rows, by Newton-Schulz iterations. m: B×r×c, r ≤ c.
 
     >>> u = orthogonal(torch.randn(2, 8, 40).double())
     >>> bool(((u @ u.mT).diagonal(dim1=1, dim2=2) - 1).abs().max() < 0.6)
@@ -46,7 +47,7 @@ def orthogonal(m: Tensor) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Nesterov momentum, made orthogonal. `lr` is a tensor, which a captured step reads anew each time."""
+    """Orthogonal Nesterov momentum. `lr` is a tensor, so that a captured step reads its current value."""
 
     def __init__(self, parameters: list[tuple[nn.Parameter, int]], lr: Tensor) -> None:
         super().__init__([p for p, _ in parameters], {"lr": lr})
@@ -64,12 +65,12 @@ class Muon(torch.optim.Optimizer):
         torch._foreach_lerp_(momenta, gradients, 1 - MOMENTUM)
         steps = torch._foreach_lerp(gradients, momenta, MOMENTUM)
 
-        alike: dict[tuple[int, int], list[int]] = defaultdict(list)  # by shape
+        by_shape: dict[tuple[int, int], list[int]] = defaultdict(list)
         flat = [rows(s, p, n) for s, p, n in zip(steps, parameters, self.stacked, strict=True)]
         for i, m in enumerate(flat):
-            alike[min(m.shape[1:]), max(m.shape[1:])].append(i)
+            by_shape[min(m.shape[1:]), max(m.shape[1:])].append(i)
         changes = list(flat)
-        for (r, c), members in alike.items():
+        for (r, c), members in by_shape.items():
             batch = torch.cat([flat[i] if flat[i].shape[1] == r else flat[i].mT for i in members])
             short = batch.bfloat16() if batch.is_cuda else batch
             change = orthogonal(short).to(batch.dtype) * (-lr * RMS * math.sqrt(c))
@@ -80,8 +81,10 @@ class Muon(torch.optim.Optimizer):
 
 
 def rows(t: Tensor, p: Tensor, n: int) -> Tensor:
-    """t, shaped like the parameter p, as n matrices whose columns are in the order of p's memory: nothing is
-    copied where t lies in memory as p does, and never p itself."""
+    """t, shaped like the parameter p, as n matrices whose columns follow the order of p's memory.
+
+    It is a view if t is p itself or has p's strides.
+    """
     if p.ndim == 4 and p.is_contiguous(memory_format=torch.channels_last):
         t = t.permute(0, 2, 3, 1)
     shape = n, p.shape[0] // n, p[0].numel()

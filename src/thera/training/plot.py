@@ -9,7 +9,7 @@ from thera.optional import require
 
 
 def plot(log: list[dict[str, Any]], path: str | Path) -> None:
-    """Draw a run's log; each validation score as its gain over the first, so that all fit one axis."""
+    """Plot a run's log. Validation scores are shown as gains over their first value, to share one axis."""
     figures = require("matplotlib.figure", "train", "the plot of a run")
     figure = figures.Figure(figsize=(10, 6), layout="constrained")
     (loss, scores), (kappa, rate) = figure.subplots(2, 2, sharex=True)
@@ -21,7 +21,7 @@ def plot(log: list[dict[str, Any]], path: str | Path) -> None:
         found = [(entry["step"], entry[name]) for entry in log if name in entry]
         at, values = zip(*found, strict=True)
         scores.plot(at, [v - values[0] for v in values], marker=".", label=f"{name}: {values[-1]:.2f} dB")
-    scores.set_title("validation, gain since the first (dB)")
+    scores.set_title("validation: gain over the first (dB)")
     if scores.lines:
         scores.legend(fontsize="small")
     kappa.plot(steps, [entry["kappa"] for entry in log], color="tab:green")
@@ -36,7 +36,7 @@ def plot(log: list[dict[str, Any]], path: str | Path) -> None:
 
 
 def smoothed(values: list[float], keep: float = 0.8) -> list[float]:
-    """Each value averaged with those before it."""
+    """Exponential moving average."""
     out, mean = [], values[0] if values else 0.0
     for value in values:
         mean = keep * mean + (1 - keep) * value

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from thera.errors import InvalidInput, ModelError
+from thera.evaluation.records import read_records
 from thera.models.loading import load_network
 from thera.models.weights import save_safetensors
 from thera.networks import Thera
@@ -23,10 +22,10 @@ from thera.training.config import Config
 from thera.training.data import Sampler, read_images
 from thera.training.validation import Validation
 
-COMPILING = 5  # first steps, which compile
-RATE_STEPS = 200  # steps that a time budget is measured on
-MEASURING = 0.05  # of the budget, at most, goes to them
-RESERVE = 0.97  # of the budget goes to steps; the rest to checkpoints and validation
+COMPILING = 5  # steps at the start that compile and are not timed
+RATE_STEPS = 200  # steps that measure the speed for a time budget
+MEASURING = 0.05  # share of the budget for them, at most
+RESERVE = 0.97  # share of the budget for steps; the rest is for checkpoints and validation
 
 
 def start(
@@ -42,45 +41,45 @@ def start(
     show: Callable[[dict[str, Any]], None] = print,
     say: Callable[[str], None] = print,
 ) -> Thera | None:
-    """Train, or go on where `folder` stopped. Returns the averaged network once the schedule has ended.
+    """Train, or continue the run in `folder`. Returns the averaged network, or None if the run was paused.
 
-    minutes: the whole run's budget, from which the number of steps is measured, where the configuration
-    gives none. pause: stop after so many minutes of this call, to be resumed by the next.
+    minutes: time budget of the whole run; the number of steps follows from the measured speed if the
+    configuration gives none. pause: stop after so many minutes of this call; the next call continues.
     """
     began, folder = time.monotonic(), Path(folder)
     if not config.optimiser.steps and minutes is None:
-        raise InvalidInput("how long? give the configuration optimiser.steps, or --minutes")
+        raise InvalidInput("The run has no length: set optimiser.steps or pass --minutes.")
     for name, given in (("--minutes", minutes), ("--pause", pause)):
         if given is not None and not 0 <= given < math.inf:
-            raise InvalidInput(f"{name} {given:g} is no length of time: give a number of minutes")
+            raise InvalidInput(f"{name} {given:g} is not a length of time: give a number of minutes.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as e:
-        raise InvalidInput(f"the run's folder {folder} cannot be made ({e.strerror}): name another") from None
+        raise InvalidInput(f"The folder {folder} cannot be made ({e.strerror}): name another.") from None
     device = _device(device)
-    if dist.is_initialized() and dist.get_rank():
-        say = _silently
     torch.manual_seed(config.seed)
-    network, earlier = prepare(config)
+    network, earlier = initial_network(config)
     d = config.data
     sampler = Sampler(read_images(list(data), d.crops[0], d.resized, d.soft, say), d, device)
     check = Validation(validate, scales, device) if validate else None
-    say(f"{len(sampler.height)} images, {len(sampler.pixels) / 1e6:.1f} megapixels on {device}")
+    say(f"{len(sampler.height)} images, {len(sampler.pixels) / 1e6:.1f} megapixels on {device}.")
 
     run = loop.Run(config, sampler, network, config.optimiser.steps)
     if (folder / loop.STATE).exists():
         run.restore(*checkpoint.load(folder / loop.STATE))
-        ended = ", its end: name another --out for a new one" if run.done >= run.total > 0 else ""
-        say(f"resumed at step {run.done} of {run.total}{ended}")
+        ended = " It has ended: name another --out for a new run." if run.done >= run.total > 0 else ""
+        say(f"Resumed at step {run.done} of {run.total}.{ended}")
     if not run.total:
         run.total = _affordable(run, minutes, began)  # type: ignore[arg-type]
-        say(f"{run.total} steps fit into {minutes:g} minutes")
+        say(f"{run.total} steps fit into {minutes:g} minutes.")
     until = math.inf if pause is None else began + 60 * pause
     if not loop.train(run, folder, until=until, validate=check, show=show):
-        say(f"paused at step {run.done} of {run.total}: run again to go on")
+        say(f"Paused at step {run.done} of {run.total}: the same command continues.")
         return None
+    start_name = Path(config.start).stem
     stage = config.to_dict() | {
-        "start": Path(config.start).stem,
+        # All runs call their weights weights.safetensors: the number of the stage says more.
+        "start": f"stage {len(earlier)}" if earlier and Path(config.start).is_file() else start_name,
         "images": len(sampler.height),
         "megapixels": round(len(sampler.pixels) / 1e6, 1),
         "patches": run.done * config.data.batch,
@@ -90,13 +89,14 @@ def start(
     about = {"training": [*earlier, stage]}
     if run.rank == 0:
         save_safetensors(run.average, folder / loop.WEIGHTS, "f32", about)
-    say(f"the model is {folder / loop.WEIGHTS}")
     return run.average
 
 
-def prepare(config: Config) -> tuple[Thera, list[dict[str, Any]]]:
-    """The network at its start, random or with every weight that fits taken from `config.start`; and the
-    stages of training that made that start."""
+def initial_network(config: Config) -> tuple[Thera, list[dict[str, Any]]]:
+    """The initial network, and the training stages of the model it starts from.
+
+    Every weight of `config.start` that fits is copied; the others are random.
+    """
     network, earlier = Thera(config.network), []
     if config.start:
         source, about = load_network(config.start)
@@ -104,7 +104,7 @@ def prepare(config: Config) -> tuple[Thera, list[dict[str, Any]]]:
         mine, theirs = network.state_dict(), source.state_dict()
         fitting = {k: v for k, v in theirs.items() if k in mine and v.shape == mine[k].shape}
         if not fitting:
-            raise ModelError(f"nothing of {config.start} fits a {config.network.name}: name another start")
+            raise ModelError(f"No weight of {config.start} fits {config.network.name}: name another start.")
         network.load_state_dict(mine | fitting)
     with torch.no_grad():
         if not config.start or not config.optimiser.kappa_rate:
@@ -113,7 +113,7 @@ def prepare(config: Config) -> tuple[Thera, list[dict[str, Any]]]:
 
 
 def steps_per_second(run: loop.Run, steps: int, seconds: float = math.inf) -> float:
-    """How fast a run is once everything is compiled, measured on its own next steps, for so long at most."""
+    """The speed of a run after compilation, measured on its next `steps`, for `seconds` at most."""
     for _ in range(COMPILING):
         run.step()
     run.report()  # waits for the device
@@ -125,30 +125,26 @@ def steps_per_second(run: loop.Run, steps: int, seconds: float = math.inf) -> fl
 
 
 def _affordable(run: loop.Run, minutes: float, began: float) -> int:
-    """Steps that fit: a few to compile, some more to measure the rate, which the schedule then counts in."""
+    """How many steps fit into the budget, including those that compile and measure the speed."""
     run.total = 10**9
     rate = steps_per_second(run, RATE_STEPS, MEASURING * 60 * minutes)
     left = began + 60 * minutes - time.monotonic()
     if loop.agreed(left <= 0):
-        raise InvalidInput(f"{minutes:g} minutes are over before training began: give more")
+        raise InvalidInput(f"{minutes:g} minutes were over before training began: give more.")
     return int(loop.agreed(run.done + int(rate * left * RESERVE)))
 
 
-def _silently(text: str) -> None:
-    """Of several processes one is enough to say it."""
-
-
 def device_name(device: str) -> str:
-    """What a run says it ran on: a GPU's own name, or "cpu"."""
+    """The name of the GPU, or "cpu"."""
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
 
 
 def _device(name: str) -> str:
-    """Join the other processes, if `torchrun` started several, and choose the device."""
+    """Join the other processes if `torchrun` started several, and choose the device."""
     if name not in ("auto", "cpu", "cuda"):
-        raise InvalidInput(f"unknown device {name!r}: training runs on 'cuda' or 'cpu'")
+        raise InvalidInput(f"Unknown device {name!r}: training runs on 'cuda' or 'cpu'.")
     if name == "cuda" and not torch.cuda.is_available():
-        raise InvalidInput("device 'cuda' was asked for, and PyTorch finds none: leave --device out")
+        raise InvalidInput("PyTorch finds no CUDA device: leave --device out to train on the CPU.")
     cuda = torch.cuda.is_available() and name != "cpu"
     if "WORLD_SIZE" in os.environ and not dist.is_initialized():
         dist.init_process_group("nccl" if cuda else "gloo")
@@ -160,7 +156,7 @@ def _device(name: str) -> str:
 
 
 def progress_line(entry: dict[str, Any]) -> str:
-    """One line a person can read: step, rate, loss, κ, and the validation where there was one."""
+    """A log entry as one readable line: step, speed, loss, κ and validation scores."""
     scores = " ".join(f"{k} {v:.2f}" for k, v in entry.items() if "×" in k)
     return (
         f"{100 * entry['step'] / entry['of']:5.1f} %  step {entry['step']}  "
@@ -170,9 +166,5 @@ def progress_line(entry: dict[str, Any]) -> str:
 
 
 def read_log(folder: str | Path) -> list[dict[str, Any]]:
-    path = Path(folder) / loop.LOG
-    entries = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        with suppress(json.JSONDecodeError):  # cut off where a process was killed
-            entries.append(json.loads(line))
-    return entries
+    """The reports of a run. A last line cut short by an interruption is left out."""
+    return read_records(Path(folder) / loop.LOG)

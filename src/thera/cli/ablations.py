@@ -1,0 +1,44 @@
+"""`thera ablations`: the paper's ablations, trained and measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from thera.cli.variadic import VariadicCommand
+from thera.optional import require
+
+FOLDER = click.Path(path_type=Path)
+
+
+@click.command("ablations", cls=VariadicCommand)
+@click.option("--configs", type=FOLDER, default="configs/ablations", show_default=True)
+@click.option("--data", multiple=True, required=True, metavar="PATH...", help="Images to train on.")
+@click.option("--seconds", type=float, default=60, show_default=True, help="Training time of each.")
+@click.option("--validate", multiple=True, required=True, metavar="DIR...", help="Images to measure on.")
+@click.option(
+    "--scales", multiple=True, type=float, metavar="S...", default=[2, 3, 4, 6, 8], help="2 3 4 6 8."
+)
+@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE...", help="Changes to all of them.")
+@click.option("--workers", type=int, default=2, show_default=True, help="Images measured at a time.")
+@click.option("--device", default="auto", show_default=True, help="cuda, cpu, or auto.")
+@click.option("--runs", type=FOLDER, default="runs/ablations", show_default=True, help="For the weights.")
+@click.option(
+    "-o", "--out", type=FOLDER, default="docs/results", show_default=True, help="For the measurements."
+)
+def command(**options: Any) -> None:
+    """Train every ablation of the paper for the same time, and measure it.
+
+    Writes ablation.jsonl and ablation.json, of which `thera eval --report` makes a table. The same command
+    continues an interrupted one.
+
+    \b
+    thera ablations --data photos/ --seconds 60 --validate Set14/ photo20/ --scales 2 3 4 6 8
+    """
+    require("torch", "train", "training")
+    from thera.models.torch_engine import resolve_device
+    from thera.training.ablations import run_ablations
+
+    run_ablations(**options | {"device": str(resolve_device(options["device"]))})
