@@ -19,6 +19,7 @@ from thera._version import __version__
 from thera.errors import ImageFileError, TheraError, UnknownImage
 from thera.imaging.reading import read
 from thera.lru import LRU
+from thera.memory import release_freed
 from thera.models import Model
 
 from .admission import Admission
@@ -129,6 +130,7 @@ class Server:
                 reason = str(error).removeprefix(f"{image.path}: ").replace(str(image.path), "It")
                 raise ImageFileError(f"{image.name}: {reason}") from error
             self.memory.put(("picture", image.key), picture)
+            release_freed()
             return picture
 
         return await asyncio.get_running_loop().run_in_executor(self._readers, opened)

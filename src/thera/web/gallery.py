@@ -20,7 +20,7 @@ from thera.field.grid import Box
 from thera.imaging.picture import Picture
 from thera.imaging.reading import read
 from thera.lru import LRU
-from thera.memory import physical_memory
+from thera.memory import physical_memory, release_freed
 from thera.models import Model, load, shipped
 from thera.tiled import Options, TiledField, tile_side
 from thera.tiled.plan import PROCESS_MEMORY
@@ -85,6 +85,7 @@ class KeptTiles:
                 if fields is None:
                     fields = [_copied(field) for field in encode()]
                     self._kept.put(key, fields, sum(map(_nbytes, fields)))
+                    release_freed()
         return fields
 
 
@@ -132,6 +133,7 @@ class Gallery:
         entry = Entry(secrets.token_urlsafe(9), name or path.name, path, picture, shown, tuple(notes))
         self._entries[entry.id] = entry
         self._share_memory()
+        release_freed()
         return entry
 
     @contextmanager
