@@ -119,11 +119,11 @@ def serve(url: str, name: str) -> Iterator[tuple[str, Work]]:
     )
     yield (
         "two regions, ×2",
-        two("0,0,1000,800/^2000,/0/default.jpg", "5000,3000,1000,800/^2000,/0/default.png"),
+        two("0,0,700,600/^1400,/0/default.jpg", "5000,3000,700,600/^1400,/0/default.png"),
     )
     yield (
         "two regions, ×0.6",
-        two("3000,0,1000,800/600,/0/default.jpg", "7000,3000,1000,800/600,/0/default.webp"),
+        two("3000,0,700,600/420,/0/default.jpg", "7000,3000,700,600/420,/0/default.webp"),
     )
     yield "two regions, ×1", two("0,0,6000,5000/max/0/default.jpg", "5000,3000,6000,5000/max/0/gray.png")
     yield "all, small", two("full/3000,/0/default.jpg", "full/90,/0/default.png")

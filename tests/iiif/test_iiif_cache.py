@@ -25,6 +25,10 @@ def test_memory_forgets_what_was_used_longest_ago():
     assert memory.nbytes <= 300 and memory.get("a") == "larger"
     memory.put("e", "too large", 301)
     assert memory.get("e") is None and memory.get("a") == "larger"
+    memory.resize(150)
+    assert memory.nbytes <= 150 and memory.get("a") is None
+    memory.put("f", "fits", 150)
+    assert memory.get("f") == "fits"
 
 
 def test_disk_gives_back_what_was_put_also_after_a_restart(tmp_path):

@@ -183,13 +183,13 @@ def test_canonical_form_asks_for_the_same_image(left, top, width, height, size, 
     assert again.canonical == request.canonical
 
 
-def test_sizes_and_tiles_told_are_those_that_are_sent():
+def test_sizes_and_tiles_in_the_information_are_those_that_are_sent():
     canvas = Canvas(8000, 6000, 2**24)
-    told = information("http://localhost/image", canvas, grey=False, alpha=True)
-    assert told["sizes"][-1] == {"width": 4000, "height": 3000}  # 8000×6000 is more than is sent at once
-    for size in told["sizes"]:
+    info = information("http://localhost/image", canvas, grey=False, alpha=True)
+    assert info["sizes"][-1] == {"width": 4000, "height": 3000}  # 8000×6000 is more than is sent at once
+    for size in info["sizes"]:
         wanted = parse(
             "full", f"{size['width']},{size['height']}", "0", "default.jpg", canvas, default="color"
         )
         assert wanted.size == (size["width"], size["height"])
-    assert told["tiles"][0]["scaleFactors"] == [1, 2, 4, 8, 16]
+    assert info["tiles"][0]["scaleFactors"] == [1, 2, 4, 8, 16]

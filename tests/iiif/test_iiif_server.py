@@ -51,18 +51,18 @@ def large(tmp_path) -> str:
 
 def test_information_says_what_is_served(photo_server):
     response = photo_server.get("photo.png/info.json")
-    told = response.json()
-    assert told["id"] == f"{photo_server.url}/iiif/3/photo.png"
-    assert next(iter(told)) == "@context"
-    assert (told["type"], told["profile"], told["width"], told["height"]) == (
+    info = response.json()
+    assert info["id"] == f"{photo_server.url}/iiif/3/photo.png"
+    assert next(iter(info)) == "@context"
+    assert (info["type"], info["profile"], info["width"], info["height"]) == (
         "ImageService3",
         "level2",
         96,
         64,
     )
-    assert "sizeUpscaling" in told["extraFeatures"]
-    assert told["maxArea"] == photo_server.server.settings.max_pixels  # a MUST for those who enlarge
-    (larger,) = told["service"]
+    assert "sizeUpscaling" in info["extraFeatures"]
+    assert info["maxArea"] == photo_server.server.settings.max_pixels  # a MUST for those who enlarge
+    (larger,) = info["service"]
     assert larger["id"] == f"{photo_server.url}/iiif/3/photo.png:8x"
     assert photo_server.client.get(larger["id"] + "/info.json").json()["width"] == 96 * 8
 
@@ -98,9 +98,9 @@ def test_identifiers_of_subfolders_have_their_slashes_encoded(serve, folder):
     (folder / "sub folder").mkdir()
     (folder / "photo.png").rename(folder / "sub folder" / "é.png")
     running = serve(folder)
-    told = running.get("sub%20folder%2F%C3%A9.png/info.json").json()
-    assert told["id"].endswith("/iiif/3/sub%20folder%2F%C3%A9.png")
-    assert running.client.get(told["id"] + "/full/max/0/default.jpg").status_code == 200
+    info = running.get("sub%20folder%2F%C3%A9.png/info.json").json()
+    assert info["id"].endswith("/iiif/3/sub%20folder%2F%C3%A9.png")
+    assert running.client.get(info["id"] + "/full/max/0/default.jpg").status_code == 200
     assert running.get("sub%20folder/%C3%A9.png/info.json").status_code == 404
 
 
@@ -127,8 +127,8 @@ def test_other_paths_are_not_found(photo_server, path):
 
 def test_uris_are_those_that_clients_use(serve, folder):
     running = serve(folder, url="https://images.example.org/iiif/3/")
-    told = running.get("photo.png/info.json").json()
-    assert told["id"] == "https://images.example.org/iiif/3/photo.png"
+    info = running.get("photo.png/info.json").json()
+    assert info["id"] == "https://images.example.org/iiif/3/photo.png"
     link = running.get("photo.png/full/^pct:200/0/default.jpg").headers["link"]
     assert (
         '<https://images.example.org/iiif/3/photo.png/full/%5E192,128/0/default.jpg>;rel="canonical"' in link

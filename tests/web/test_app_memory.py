@@ -19,7 +19,7 @@ from thera.web.tiles import TileRequest
 
 HEIGHT, WIDTH = 3000, 4000
 SAMPLES = 3 * HEIGHT * WIDTH
-#: What bands, windows and files take, whatever the size of the picture. All of it as floats would take 144 MB.
+#: What bands, windows and files take, whatever the picture's size. As floats it would take 144 MB.
 WORK = 24_000_000
 
 

@@ -27,7 +27,7 @@ ASTRONAUT = Path(__file__).parents[1] / "data" / "astronaut.png"
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> tuple[Gallery, Entry]:
     """A picture that is encoded in tiles of 24 cells."""
-    for name in ("SMALLEST_TILE", "SOON_TILE", "LARGEST_TILE"):
+    for name in ("SMALLEST_TILE", "SOON_TILE", "LIVE_TILE", "LARGEST_TILE"):
         monkeypatch.setattr(gallery, name, 24)
     pictures = Gallery()
     return pictures, pictures.add(ASTRONAUT)

@@ -29,7 +29,7 @@ PORT = 8372
 @click.option("--port", type=click.IntRange(0, 65535), help=f"[default: {PORT}, or another that is free]")
 @click.option("--browser/--no-browser", default=True, help="Open the page in the browser. [default: yes]")
 @click.option("--max-pixels", type=int, help="Open pictures up to this many pixels. [default: 134 million]")
-@click.option("--memory", type=Bytes(), default="1.25GiB", show_default=True, help="To take, about.")
+@click.option("--memory", type=Bytes(), default="1.25GiB", show_default=True, help="For pictures, fields and downloads.")
 @engine_options
 def command(
     images: tuple[Path, ...],
@@ -51,7 +51,7 @@ def command(
     thera app photo.jpg                         with this one open
     thera app photo.jpg --export page.html      a file that does the same, to put on the web
 
-    The page is this computer's alone: it listens on 127.0.0.1, and no picture leaves the machine.
+    Only this computer can reach the page: it listens on 127.0.0.1, and no picture leaves the machine.
     Needs thera[web]; --export needs nothing.
     """
     if page is not None:

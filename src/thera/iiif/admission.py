@@ -1,4 +1,4 @@
-"""How much a server does at once: so many requests, and so many pixels among them."""
+"""Limits how many requests a server accepts, and how many pixels it works on at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from thera.errors import ServerBusy
 
 
 class Admission:
-    """Takes requests until `most` are here, and has those with `pixels` in all work at the same time.
+    """Accepts up to `most` requests, and lets those work at once that have up to `pixels` in all.
 
     Pixels are what memory goes by: responses are held whole while they are made. A request waits while its
     pixels do not fit beside the others'; smaller ones may pass it.
@@ -22,7 +22,7 @@ class Admission:
 
     @asynccontextmanager
     async def work(self, pixels: int) -> AsyncIterator[None]:
-        """Within it, so many pixels may be made."""
+        """Waits for its turn to make an image of this many pixels."""
         if self.here >= self.most:
             raise ServerBusy(f"The server has {self.here} requests to do: ask again in a moment.")
         self.here += 1

@@ -20,11 +20,11 @@ from thera.pages import VIEWER
 
 from .server import PREFIX, Server
 
-#: The front page, which shows images in the viewer that `thera app` has.
+#: The front page. It shows images in the viewer that `thera app` uses.
 FRONT = Path(__file__).parent / "page"
-#: Seconds after which a client that was turned away may ask again.
+#: Seconds after which a client may retry.
 RETRY = 5
-#: A client that has gone reads no answer; servers note it down as this.
+#: The status that servers log for clients that went away.
 GONE = 499
 STATUS: dict[type[Exception], int] = {
     InvalidInput: 400,
@@ -69,7 +69,7 @@ def create_app(server: Server) -> FastAPI:
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, Response]) -> Response:
-    """What `work` comes to, unless the client goes away before it is done: then the work stops."""
+    """The result of `work`, which is cancelled if the client goes away."""
     task, gone = asyncio.create_task(work), asyncio.create_task(_disconnected(request))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -114,7 +114,7 @@ class OpenToAll:
 
 
 def _refusal(status: int) -> Callable[[Request, Exception], Response]:
-    """A handler of errors: the sentence that they are, under a status."""
+    """An error handler that sends the error's message with this status."""
 
     def refuse(request: Request, error: Exception) -> Response:
         headers = {"Cache-Control": "no-store"}

@@ -22,6 +22,7 @@ from thera.field.grid import Box
 from thera.field.head import Head
 from thera.field.psf import to_numpy
 from thera.lru import LRU
+from thera.memory import release_freed
 from thera.models import Model
 from thera.tiled import TiledField, tile_side
 from thera.values.planes import Plane
@@ -136,6 +137,7 @@ class Blocks:
         self._memory.put(key, cells)
         if self._disk is not None:
             self._disk.put(key, cells)
+        release_freed()
         return cells
 
 

@@ -66,7 +66,7 @@ class Disk:
         return array
 
     def put(self, key: Hashable, array: NDArray) -> None:
-        """Keeps an array. A disk that is full is no reason to fail: the array is there, and was asked for."""
+        """Keeps an array. A full disk is no error: the array will be computed again."""
         if array.nbytes > self.most:
             return
         path = self._path(key)
@@ -82,7 +82,7 @@ class Disk:
         self._shrink()
 
     def _drop_unfinished(self) -> None:
-        """What a server that was killed had begun to write; an hour old, so that no other is writing it."""
+        """Removes partial files of a server that was killed, if they are an hour old."""
         for path in self.folder.glob(".*.part"):
             if time.time() - path.stat().st_mtime > 3600:
                 path.unlink(missing_ok=True)

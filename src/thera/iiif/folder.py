@@ -22,8 +22,8 @@ _ENLARGED = re.compile(r"(.+):([0-9]{1,4})x", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Image:
-    """A file of the folder as it is now, seen `zoom` times as large; another `version` is another content."""
+class ImageFile:
+    """A file of the folder, served `zoom` times as large. Its `version` changes with its content."""
 
     name: str
     path: Path
@@ -32,12 +32,12 @@ class Image:
 
     @property
     def key(self) -> tuple[str, tuple[int, ...]]:
-        """What everything computed from the file is kept under."""
+        """The key of everything that is computed from the file."""
         return str(self.path), self.version
 
     @property
     def identifier(self) -> str:
-        """As it stands in a URI, percent-encoded."""
+        """The percent-encoded identifier in a URI."""
         return quote(self.name if self.zoom == 1 else enlarged(self.name, self.zoom), safe=":")
 
 
@@ -50,7 +50,7 @@ def enlarged(name: str, zoom: int) -> str:
 
 
 class Folder:
-    """A folder of images to serve, and up to how many times their own pixels they may be described as."""
+    """A folder of images to serve, each at up to `zoom` times its own size."""
 
     def __init__(self, path: str | Path, zoom: int = 8) -> None:
         try:
@@ -61,8 +61,8 @@ class Folder:
             raise ImageFileError(f"{path} is no folder: give the folder that the images are in.")
         self.zoom = zoom
 
-    def find(self, encoded: str) -> Image:
-        """The image of an identifier as it stands in a URI.
+    def find(self, encoded: str) -> ImageFile:
+        """The image of a percent-encoded identifier.
 
         A file that is named so is taken before one that is named so up to its `:8x`.
         """
@@ -77,9 +77,9 @@ class Folder:
             if larger is None or not 2 <= int(larger[2]) <= self.zoom:
                 raise
             image = self._file(larger[1])
-            return Image(image.name, image.path, image.version, int(larger[2]))
+            return ImageFile(image.name, image.path, image.version, int(larger[2]))
 
-    def _file(self, name: str) -> Image:
+    def _file(self, name: str) -> ImageFile:
         unknown = UnknownImage(f"There is no image {name!r} here.")
         parts = name.split("/")
         # Hidden files are not for everyone; "" and ".." would name another place.
@@ -94,7 +94,7 @@ class Folder:
             raise unknown from None
         if self.path not in path.parents or not stat.S_ISREG(status.st_mode):
             raise unknown
-        return Image(name, path, (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino))
+        return ImageFile(name, path, (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino))
 
     def names(self) -> Iterator[str]:
         """The names of all images, those of a folder before those of the folders in it."""

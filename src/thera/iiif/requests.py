@@ -56,7 +56,7 @@ class Canvas:
 
 @dataclass(frozen=True)
 class ImageRequest:
-    """One image to be made: whole pixels of a canvas, scaled, mirrored, turned, and written as a format.
+    """A parsed image request: a region in whole pixels, to be scaled, mirrored, turned and written.
 
     `region` is (left, top, width, height), `size` the (width, height) it is scaled to before it is turned by
     `angle` degrees clockwise.
@@ -81,7 +81,7 @@ class ImageRequest:
 
     @property
     def canonical(self) -> str:
-        """The one spelling of this request, region to format, that all others are equal to.
+        """The canonical spelling of this request, from region to format.
 
         >>> canvas = Canvas(600, 400, 10**7)
         >>> parse("pct:0,0,100,100", "^pct:50", "!90.0", "color.png", canvas, default="color").canonical
@@ -102,7 +102,7 @@ class ImageRequest:
 
 
 def parse(region: str, size: str, rotation: str, ending: str, canvas: Canvas, default: str) -> ImageRequest:
-    """The request that four parts of a URI make; `default` is the quality that "default" stands for.
+    """Parses the four parts of an image URI. `default` is the quality that "default" stands for.
 
     >>> parse("0,0,100,100", "^200,", "0", "default.jpg", Canvas(600, 400, 10**7), default="color").size
     (200, 200)
@@ -199,7 +199,7 @@ def parse_size(text: str, width: int, height: int, canvas: Canvas) -> tuple[int,
 
 
 def parse_rotation(text: str) -> tuple[bool, float]:
-    """Whether to mirror, and the degrees to turn by after that.
+    """True if the image is mirrored, and the degrees that it is turned by after that.
 
     >>> parse_rotation("!22.5")
     (True, 22.5)
@@ -232,10 +232,10 @@ def _check_size(request: ImageRequest) -> None:
 
 
 def _side(value: float) -> int:
-    """A side that follows from the other one: a strip that is scaled down keeps its last row."""
+    """A side computed from the other one: at least one pixel."""
     return max(1, _rounded(value))
 
 
 def _rounded(value: float) -> int:
-    """To the nearest whole number, halves up, as clients that compute sizes do."""
+    """The nearest whole number, halves up, as clients compute sizes."""
     return math.floor(value + 0.5)

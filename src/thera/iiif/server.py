@@ -19,12 +19,13 @@ from thera._version import __version__
 from thera.errors import ImageFileError, TheraError, UnknownImage
 from thera.imaging.reading import read
 from thera.lru import LRU
+from thera.memory import release_freed
 from thera.models import Model
 
 from .admission import Admission
 from .blocks import Blocks, Shared
 from .cache import Disk
-from .folder import Folder, Image
+from .folder import Folder, ImageFile
 from .info import CONTEXT, PROFILE, information
 from .pictures import Facts, ServedPicture
 from .rendering import Renderer
@@ -37,11 +38,11 @@ FACTS_BYTES = 1024
 
 @dataclass(frozen=True)
 class Settings:
-    """What a server may do, and what it may take.
+    """Limits and other settings of a server.
 
     `max_pixels`: of one response. `max_source`: of a file. `queue`: requests at once, others get a 503.
-    `encoders`: blocks encoded at once; an encoder takes all cores by itself. `memory`: bytes of pictures,
-    fields and responses kept. `cache`: a folder for fields, of up to `cache_size` bytes. `url`: where clients
+    `encoders`: tiles encoded at once; an encoder takes all cores by itself. `memory`: bytes of pictures,
+    tiles and responses kept. `cache`: a folder for fields, of up to `cache_size` bytes. `url`: where clients
     find this server, if not where they say they do. `max_age`: seconds for which a response need not be asked
     for again.
     """
@@ -96,7 +97,7 @@ class Server:
             raise UnknownImage(f"There is nothing at {path}: see {PREFIX}IDENTIFIER/info.json.")
         return await self._image(request, self.folder.find(parts[0]), parts[1:])
 
-    def base(self, request: Request, image: Image) -> str:
+    def base(self, request: Request, image: ImageFile) -> str:
         """The URI of an image, as clients know it."""
         prefix = self.settings.url or f"{request.url.scheme}://{request.url.netloc}{PREFIX}"
         return f"{prefix.rstrip('/')}/{image.identifier}"
@@ -105,12 +106,12 @@ class Server:
         height, width = facts.shape
         return Canvas(width * zoom, height * zoom, self.settings.max_pixels)
 
-    async def picture(self, image: Image) -> ServedPicture:
+    async def picture(self, image: ImageFile) -> ServedPicture:
         """The picture of a file. Concurrent requests decode it once."""
         known = self.memory.get(("picture", image.key))
         return known or await self._opening.get(image.key, lambda: self._open(image))
 
-    async def facts(self, image: Image) -> Facts:
+    async def facts(self, image: ImageFile) -> Facts:
         """What is known of a file once it was decoded, even if its pixels are not kept any more."""
         known = self.memory.get(("facts", image.key))
         if known is None:
@@ -119,7 +120,7 @@ class Server:
             self.memory.put(("facts", image.key), known, FACTS_BYTES)
         return known
 
-    async def _open(self, image: Image) -> ServedPicture:
+    async def _open(self, image: ImageFile) -> ServedPicture:
         def opened() -> ServedPicture:
             try:
                 halo = self.blocks.model.info.halo
@@ -129,15 +130,16 @@ class Server:
                 reason = str(error).removeprefix(f"{image.path}: ").replace(str(image.path), "It")
                 raise ImageFileError(f"{image.name}: {reason}") from error
             self.memory.put(("picture", image.key), picture)
+            release_freed()
             return picture
 
         return await asyncio.get_running_loop().run_in_executor(self._readers, opened)
 
-    async def _info(self, request: Request, image: Image) -> Response:
+    async def _info(self, request: Request, image: ImageFile) -> Response:
         facts = await self.facts(image)
         larger = None
         if image.zoom == 1 and self.settings.zoom > 1:
-            larger = self.base(request, Image(image.name, image.path, image.version, self.settings.zoom))
+            larger = self.base(request, ImageFile(image.name, image.path, image.version, self.settings.zoom))
         info = information(
             self.base(request, image),
             self.canvas(facts, image.zoom),
@@ -150,7 +152,7 @@ class Server:
         headers = {"Vary": "Accept", "Link": f'<{PROFILE}>;rel="profile"'}
         return self._respond(request, body, kind, _tag(body, kind), headers)
 
-    async def _image(self, request: Request, image: Image, parts: list[str]) -> Response:
+    async def _image(self, request: Request, image: ImageFile, parts: list[str]) -> Response:
         facts = await self.facts(image)
         canvas = self.canvas(facts, image.zoom)
         region, size, rotation, ending = map(unquote, parts)

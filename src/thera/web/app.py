@@ -1,4 +1,4 @@
-"""The local page: pictures in, fields, tiles and files out. For one person, on loopback."""
+"""The web application of `thera app`, for one person on this computer."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def _pictures(app: FastAPI, studio: Studio) -> None:
         bottom: int | None = None,
         right: int | None = None,
     ) -> dict[str, Any]:
-        """Encodes; the job's result is the packed field, or nothing where tiles are drawn of it."""
+        """Starts to encode. The job's result is the packed field; there is none if the page draws tiles."""
         entry, name = studio.entry(id), studio.known(model)
         region: Box | None = None
         if top is not None and left is not None and bottom is not None and right is not None:
@@ -227,7 +227,7 @@ def _jobs(app: FastAPI, studio: Studio) -> None:
 
 
 async def _receive(request: Request, path: Path) -> None:
-    """Stores a body as it comes, and no more of it than is taken."""
+    """Stores a request body in a file, up to MOST_BYTES."""
     too_large = HTTPException(413, f"The file is larger than the {human_bytes(MOST_BYTES)} that are taken.")
     if int(request.headers.get("content-length") or 0) > MOST_BYTES:
         raise too_large

@@ -20,7 +20,7 @@ from thera.field.grid import Box
 from thera.imaging.picture import Picture
 from thera.imaging.reading import read
 from thera.lru import LRU
-from thera.memory import physical_memory
+from thera.memory import physical_memory, release_freed
 from thera.models import Model, load, shipped
 from thera.tiled import Options, TiledField, tile_side
 from thera.tiled.plan import PROCESS_MEMORY
@@ -33,12 +33,13 @@ MOST_CELLS = min(1 << 20, (physical_memory() or 4 << 30) // 4096)
 MOST_SHOWN = min(1 << 27, (physical_memory() or 4 << 30) // 32)
 #: Pixels of the plain picture that the page gets; a larger one is made smaller.
 MOST_PIXELS = 1 << 22
-#: Bytes that the program takes, about, unless told otherwise.
+#: Bytes that the program takes, about, unless another number is given.
 MEMORY = 5 << 28
 #: Bytes of fields that are kept at least, however large the pictures are and while a file is made.
 LEAST_KEPT = 64 << 20
-#: Sides in cells of encoded tiles: large ones are encoded with less overlap, small ones are there sooner.
-SMALLEST_TILE, SOON_TILE, LARGEST_TILE = 64, 192, 512
+#: Sides in cells of encoded tiles. Large ones have less overlap; small ones are there sooner and take less
+#: memory. Of a picture that is encoded whole, of a part that is drawn live, of other parts, and the least.
+LARGEST_TILE, LIVE_TILE, SOON_TILE, SMALLEST_TILE = 512, 384, 192, 64
 #: Bytes of a file's name: file systems take 255, and the name of a result is longer than its picture's.
 NAME_BYTES = 200
 
@@ -84,6 +85,7 @@ class KeptTiles:
                 if fields is None:
                     fields = [_copied(field) for field in encode()]
                     self._kept.put(key, fields, sum(map(_nbytes, fields)))
+                    release_freed()
         return fields
 
 
@@ -131,6 +133,7 @@ class Gallery:
         entry = Entry(secrets.token_urlsafe(9), name or path.name, path, picture, shown, tuple(notes))
         self._entries[entry.id] = entry
         self._share_memory()
+        release_freed()
         return entry
 
     @contextmanager
@@ -208,7 +211,7 @@ class Gallery:
     def field(self, entry: Entry, model: str, psf: Filter | None = None, keep: bool = True) -> TiledField:
         """The field of a picture. Its tiles are kept from view to view if `keep`."""
         loaded = self.model(model)
-        largest = LARGEST_TILE if entry.whole or not keep else SOON_TILE
+        largest = LARGEST_TILE if entry.whole else SOON_TILE if keep else LIVE_TILE
         side = min(largest, max(SMALLEST_TILE, tile_side(loaded.info, self._memory - PROCESS_MEMORY)))
         kept = KeptTiles(self._kept, (entry.id, model), self._encoding) if keep else None
         return TiledField(loaded, entry.shown, self.options(psf), side=side, tiles=kept)

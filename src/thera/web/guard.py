@@ -1,4 +1,4 @@
-"""Loopback only: what does not come from this computer's own page is refused.
+"""Refuses requests that do not come from this computer's own page.
 
 The socket is bound to 127.0.0.1, so no other computer reaches it. A web page that the user has open could
 still try, by a name that leads here or by sending a form across: its Host or Origin gives it away.
@@ -49,7 +49,7 @@ class Guard:
 
 
 def refusal(headers: dict[str, str]) -> str | None:
-    """Why a request with these headers is not answered; None where it is.
+    """Why a request with these headers is refused; None if it is not.
 
     >>> refusal({"host": "127.0.0.1:8000"})
     >>> refusal({"host": "example.org"})

@@ -1,4 +1,4 @@
-"""Work that takes a while: it reports, can be stopped, and stops by itself when nobody asks any more."""
+"""Jobs that run in the background: with progress, cancelled on request or when nobody asks for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from thera.errors import TheraError
 
-#: Seconds without a question after which a job is of no interest to anybody; a tab out of sight asks seldom.
+#: Seconds without a request after which a job is cancelled. A hidden tab polls seldom.
 FORGOTTEN = 90.0
 #: Jobs whose results are kept.
 KEPT = 8
@@ -33,7 +33,7 @@ class Job:
         self._lock = Lock()
 
     def report(self, share: float) -> None:
-        """Says how much is done. Raises `Stopped` when the rest is not wanted."""
+        """Reports the share done. Raises `Stopped` if the job was cancelled or forgotten."""
         self.share = min(1.0, share)
         if self.state == "cancelled" or time.monotonic() - self._seen > FORGOTTEN:
             raise Stopped
@@ -48,7 +48,7 @@ class Job:
                 self.state = "cancelled"
 
     def drop(self) -> None:
-        """Cancels, and gives up the result."""
+        """Cancels the job, and discards its result."""
         self.cancel()
         with self._lock:
             if self.result is not None:

@@ -1,22 +1,22 @@
-// The front page of `thera serve`: the folder's images, each to be opened in the viewer.
-// Everything it shows comes through the Image API, as it would for any other client.
+// The front page of `thera serve`: a list of the folder's images, and the viewer that opens them.
+// It uses only the Image API, as any other client would.
 
 import { Viewer } from "../viewer/viewer.js";
 
 const IMAGES = new URL("iiif/3/", document.baseURI);
-const THUMBNAIL = 256; // pixels that a thumbnail has at least along its longer side, if the image does
-const PREVIEW = 2 ** 21; // pixels that are seen at once, before tiles are
+const THUMBNAIL = 256; // the least longer side of a thumbnail, in pixels, if the image is that large
+const PREVIEW = 2 ** 21; // pixels of the image that is shown until tiles are there
 const STEP = 1.5;
 const byId = (id) => document.getElementById(id);
 
-/** What the server says of an image; its sentence, where it cannot. */
+/** The info.json of an image. Throws the server's message if there is none. */
 async function information(identifier) {
   const response = await fetch(new URL(`${identifier}/info.json`, IMAGES));
   if (!response.ok) throw new Error((await response.text()).trim());
   return response.json();
 }
 
-/** The whole image, at one of the sizes that need nothing to be encoded. */
+/** The URL of the whole image, at one of the sizes for which nothing has to be encoded. */
 const whole = (identifier, { width, height }, format) =>
   new URL(`${identifier}/full/${width},${height}/0/default.${format}`, IMAGES).href;
 
@@ -89,7 +89,7 @@ async function open(identifier) {
       height: info.height,
       image: whole(identifier, preview, format),
       tiles: ({ region: [x, y, w, h], size: [width, height] }) => {
-        // Whole pixels, as the Image API counts; only reduced tiles have others.
+        // The Image API takes whole pixels. Only reduced tiles can have others.
         const [left, top, right, bottom] = [x, y, x + w, y + h].map(Math.round);
         const region = [left, top, Math.max(1, right - left), Math.max(1, bottom - top)];
         return new URL(`${identifier}/${region}/^${width},${height}/0/default.${format}`, IMAGES).href;

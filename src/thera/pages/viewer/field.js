@@ -1,8 +1,8 @@
-// A packed field: what `thera.web.packing.pack` wrote.
+// Reads packed fields, as `thera.web.packing.pack` writes them.
 
 const MAGIC = "THERAFLD";
 
-/** The bytes behind a URL. `progress` is called with the share that has arrived. */
+/** Downloads a URL. `progress` is called with the share that has arrived. */
 export async function download(url, { signal, progress = () => {} } = {}) {
   const response = await fetch(url, { signal });
   if (!response.ok) throw new Error(await reason(response));
@@ -19,7 +19,7 @@ export async function download(url, { signal, progress = () => {} } = {}) {
   }
 }
 
-/** Why a server refused, in its own words where it has any. */
+/** The error message of a response: the server's own if it sent one. */
 export async function reason(response) {
   const text = await response.text();
   try {

@@ -1,5 +1,5 @@
-// Where the picture lies on the screen. As in the Python library, positions are (row, column): of the picture
-// in its own pixels from its top left corner, of the screen in pixels from the top left corner of the view.
+// Where the picture lies on the screen. Positions are (row, column), as in the Python library. On the picture
+// they count its pixels from its top left corner, on the screen the pixels from the top left of the view.
 
 export const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
@@ -18,7 +18,7 @@ export function inverse(m) {
   return cofactors.map((row) => row.map((value) => value / determinant));
 }
 
-/** A point through a homography; null where it lies on the horizon or beyond. */
+/** Maps a point by a homography; null if it lies on the horizon or beyond. */
 export function project(m, [row, col]) {
   const [r, c, depth] = m.map((line) => line[0] * row + line[1] * col + line[2]);
   return depth > 0 ? [r / depth, c / depth] : null;
@@ -27,7 +27,7 @@ export function project(m, [row, col]) {
 export const translation = (row, col) => [[1, 0, row], [0, 1, col], [0, 0, 1]];
 export const scaling = (factor) => [[factor, 0, 0], [0, factor, 0], [0, 0, 1]];
 
-/** How an output pixel at `point` lies in the input: the sizes f₁ ≥ f₂ of its ellipse JJᵀ, in input pixels. */
+/** The footprint of an output pixel at `point`: the axes f₁ ≥ f₂ of its ellipse JJᵀ, in input pixels. */
 export function footprint(mapping, point) {
   const at = project(mapping, point);
   if (!at) return null;
@@ -40,7 +40,7 @@ export function footprint(mapping, point) {
 
 const MOST_TILT = 65; // degrees; beyond it a picture is a line
 
-/** The view of a picture: what lies in the middle, how large, how turned, how tilted away. */
+/** The view of a picture: its centre, zoom, angle and tilt. */
 export class Camera {
   constructor() {
     this.picture = [1, 1]; // rows, columns
@@ -51,7 +51,7 @@ export class Camera {
     this.tilt = 0; // degrees, the top away
   }
 
-  /** The zoom at which the whole picture can be seen. */
+  /** The zoom that shows the whole picture. */
   get fitting() {
     return 0.92 * Math.min(this.size[0] / this.picture[0], this.size[1] / this.picture[1]);
   }
@@ -62,7 +62,7 @@ export class Camera {
     this.angle = this.tilt = 0;
   }
 
-  /** Picture to screen. */
+  /** The homography from the picture to the screen. */
   get projection() {
     const [angle, tilt] = [this.angle, this.tilt].map((degrees) => (degrees * Math.PI) / 180);
     const [cos, sin] = [this.zoom * Math.cos(angle), this.zoom * Math.sin(angle)];
@@ -74,20 +74,20 @@ export class Camera {
     return multiply(middle, multiply(plane, centred));
   }
 
-  /** Screen, of `ratio` pixels to one of the view's, to picture: what HeatField.warp takes. */
+  /** The homography from the screen, with `ratio` device pixels per pixel, to the picture, as HeatField.warp takes it. */
   mapping(ratio = 1) {
     const found = inverse(multiply(scaling(ratio), this.projection));
-    // What can be seen lies on the side of the horizon that the middle is on.
+    // The visible part lies on the same side of the horizon as the centre.
     const depth = found[2][0] * (ratio * this.size[0]) / 2 + found[2][1] * (ratio * this.size[1]) / 2 + found[2][2];
     return found.map((row) => row.map((value) => value / depth));
   }
 
-  /** Where on the picture a point of the screen is, or null. */
+  /** The position on the picture of a point of the screen, or null. */
   at(point) {
     return project(this.mapping(), point);
   }
 
-  /** Changes the view so that what was under `from` comes to lie under `to`. */
+  /** Moves the view so that what was at `from` on the screen is at `to`. */
   hold(from, to, change = () => {}) {
     const held = this.at(from);
     change();
@@ -117,12 +117,12 @@ export class Camera {
     this.tilt = clamp(this.tilt + degrees, -MOST_TILT, MOST_TILT);
   }
 
-  /** Keeps some of the picture in the middle. */
+  /** Keeps the centre on the picture. */
   restrain() {
     this.centre = this.centre.map((value, i) => clamp(value, 0, this.picture[i]));
   }
 
-  /** The rows and columns of the picture that can be seen: [top, left, bottom, right]. */
+  /** The visible part of the picture: [top, left, bottom, right]. */
   get visible() {
     const [rows, cols] = this.size;
     const corners = [[0, 0], [0, cols], [rows, 0], [rows, cols]].map((corner) => this.at(corner));

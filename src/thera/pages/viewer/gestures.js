@@ -1,8 +1,8 @@
-// Wheel, mouse, touch and keyboard, as changes of a camera.
+// Turns wheel, mouse, touch and keyboard events into changes of a camera.
 
 const ARROWS = { ArrowUp: [1, 0], ArrowDown: [-1, 0], ArrowLeft: [0, 1], ArrowRight: [0, -1] };
 
-/** Listens on `element`; `changed` is called after each change of the camera. Returns what stops listening. */
+/** Listens on `element` and calls `changed` after each change of the camera. Returns a function that stops it. */
 export function listen(element, camera, changed) {
   const stop = new AbortController();
   const on = (name, handler, options = {}) => element.addEventListener(name, handler, { signal: stop.signal, ...options });
@@ -18,7 +18,7 @@ export function listen(element, camera, changed) {
       event.preventDefault();
       const lines = event.deltaMode === 1 ? 16 : 1;
       const step = Math.max(-240, Math.min(240, event.deltaY * lines));
-      // A pinch on a touchpad comes as a wheel with Ctrl, in small steps.
+      // Browsers report a pinch on a touchpad as small steps of the wheel with Ctrl.
       camera.zoomBy(Math.exp(-step * (event.ctrlKey ? 0.01 : 0.0018)), place(event));
       changed();
     },
@@ -70,7 +70,7 @@ export function listen(element, camera, changed) {
     }
   };
   on("keydown", press);
-  // Also where nothing has the focus.
+  // Keys also work when nothing has the focus.
   document.addEventListener("keydown", (event) => event.target === document.body && press(event), {
     signal: stop.signal,
   });
@@ -78,7 +78,7 @@ export function listen(element, camera, changed) {
   return () => stop.abort();
 }
 
-/** Two fingers: one stays, the other went from `before` to `now`. */
+/** A move of one of two fingers, from `before` to `now`. */
 function pinch(camera, before, now, other) {
   const [a, b] = [before, now].map(([row, col]) => [row - other[0], col - other[1]]);
   camera.zoomBy(Math.hypot(...b) / Math.max(1, Math.hypot(...a)), other);

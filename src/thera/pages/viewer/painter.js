@@ -1,4 +1,4 @@
-// WebGL2: the field and the pixels as textures, and what is drawn of them.
+// Draws with WebGL2. The field and the pixels are textures.
 
 import { footprint, multiply, project, translation } from "./geometry.js";
 import { FINEST, MOST_COMPONENTS, VERTEX, sheet, view } from "./shaders.js";
@@ -6,14 +6,14 @@ import { FINEST, MOST_COMPONENTS, VERTEX, sheet, view } from "./shaders.js";
 export const FILTERS = ["gaussian", "box", "butterworth", "ideal", "none"];
 export const SHOWN = ["picture", "gradient", "laplacian"];
 export const OTHERS = ["nearest", "bicubic"];
-/** What derivatives are multiplied by to be seen: per pixel of the picture, and per pixel squared about grey. */
+/** Gains that make derivatives visible: of the gradient, and of the Laplacian, which is drawn around grey. */
 export const GAINS = [1, 0.06];
 
-const WIDE = ["gaussian", "box"]; // filters that are as wide as they are unsharp
-const BAND = 1 << 19; // samples of a sheet that are computed in one go
+const WIDE = ["gaussian", "box"]; // filters that get wider as they get less sharp
+const BAND = 1 << 19; // samples of a sheet that are computed in one draw call
 
 export class Painter {
-  /** Throws where the browser has no WebGL2, or cannot draw to half floats. */
+  /** Throws if the browser has no WebGL2 or cannot draw to half floats. */
   constructor(canvas) {
     const gl = canvas.getContext("webgl2", { antialias: false, alpha: true, powerPreference: "high-performance" });
     if (!gl) throw new Error("This browser has no WebGL2.");
@@ -31,12 +31,12 @@ export class Painter {
     this.sheetFilter = "";
   }
 
-  /** The most cells along a side that a field may have here. */
+  /** The largest side of a field that this GPU can hold, in cells. */
   get largest() {
     return this.gl.getParameter(this.gl.MAX_TEXTURE_SIZE);
   }
 
-  /** A parsed field, whose first cell is `window` = (row, column) of the picture; null forgets it. */
+  /** Sets a parsed field, whose first cell is at `window` = (row, column) of the picture; null removes it. */
   setField(field, window = [0, 0]) {
     const { gl } = this;
     this.forgetSheets();
@@ -62,7 +62,7 @@ export class Painter {
     this.field = { texture, window, size: [height, width], bank, count, kappa: field.kappa, finest };
   }
 
-  /** The pixels as other programs enlarge them: an ImageBitmap, or a canvas. */
+  /** Sets the pixels that other methods enlarge: an ImageBitmap or a canvas. */
   setPixels(image) {
     const { gl } = this;
     if (this.pixels) gl.deleteTexture(this.pixels);
@@ -77,8 +77,8 @@ export class Painter {
 
   /**
    * Draws on the canvas, which has rows × columns pixels.
-   * mapping: those to the picture's, 3×3; picture: its [rows, columns]; look: { filter, sharpness, shown,
-   * other, curtain (a column), preview (whether pixels fill in for a field that is not there) }.
+   * mapping: 3×3, from the canvas to the picture. picture: its [rows, columns]. look: { filter, sharpness, shown,
+   * other, curtain (a column), preview (true: draw the pixels where there is no field) }.
    */
   paint(mapping, [rows, cols], picture, look) {
     const { gl, field } = this;
@@ -86,10 +86,10 @@ export class Painter {
     const turned = !aligned(mapping);
     if (field) this.prepareSheets(sizes, turned, look);
     gl.viewport(0, 0, cols, rows);
-    const across = sizes.some(([long]) => long > 0.999);
+    const wide = sizes.some(([long]) => long > 0.999);
     const [filter, shown] = [number(FILTERS, look.filter), number(SHOWN, look.shown)];
     const fine = filter + shown === 0 && sizes.some(([long]) => long * (look.sharpness ?? 1) < FINEST);
-    const u = this.use(view(filter, shown, across, fine), look);
+    const u = this.use(view(filter, shown, wide, fine), look);
     const middle = [rows / 2, cols / 2];
     const origin = (project(mapping, middle) ?? [0, 0]).map(Math.floor);
     const near = multiply(translation(-origin[0], -origin[1]), multiply(mapping, translation(...middle)));
@@ -113,7 +113,7 @@ export class Painter {
     gl.drawArrays(gl.TRIANGLES, 0, 3);
   }
 
-  /** What `paint` would draw, as RGBA bytes from the top left. */
+  /** Draws as `paint` does, and returns the result as RGBA bytes from the top left. */
   capture(mapping, [rows, cols], picture, look) {
     const { gl } = this;
     const target = nearest(gl, gl.TEXTURE_2D);
@@ -131,7 +131,7 @@ export class Painter {
     return upright;
   }
 
-  /** Resolves when all that was asked of the GPU has been drawn. */
+  /** Resolves when the GPU has finished drawing. */
   async finished() {
     const { gl } = this;
     const fence = gl.fenceSync(gl.SYNC_GPU_COMMANDS_COMPLETE, 0);
@@ -144,7 +144,7 @@ export class Painter {
     gl.deleteSync(fence);
   }
 
-  // Where a pixel of the screen is larger than a cell, it is a mean over a sheet: the field on a finer grid.
+  // A screen pixel that is larger than a cell is a mean over a sheet: samples of the field on a regular grid.
   prepareSheets(sizes, turned, { filter = "gaussian", sharpness = 1 }) {
     const short = sizes.map(([long, size]) => Math.max(size, long / 16));
     if (filter === "none" || !(Math.max(...short) > 1)) return;
@@ -190,7 +190,8 @@ export class Painter {
     gl.deleteFramebuffer(buffer);
   }
 
-  // The program of a source, made when it is first needed, with what all of them share set.
+  // The program of a shader source. It is compiled when it is first needed; the uniforms that all programs share are
+  // set each time.
   use(source, { sharpness = 1 }) {
     const { gl, field } = this;
     if (!this.programs.has(source)) this.programs.set(source, program(gl, source));
@@ -210,7 +211,7 @@ export class Painter {
   }
 }
 
-/** Whether a mapping takes rows and columns to rows and columns. */
+/** True if a mapping takes rows to rows and columns to columns. */
 function aligned([[a, b], [c, d], [g, h]]) {
   const least = 1e-7 * (Math.abs(a) + Math.abs(b));
   const none = (...values) => values.every((value) => Math.abs(value) < least);
@@ -219,7 +220,7 @@ function aligned([[a, b], [c, d], [g, h]]) {
 
 const number = (names, name) => Math.max(0, names.indexOf(name));
 
-/** The sizes f₁ ≥ f₂, in cells, of what the pixels of a view look at: from corner to corner. */
+/** The footprints f₁ ≥ f₂ of a view's pixels, in cells, at 5×5 points of it. */
 function footprints(mapping, [rows, cols], { filter = "gaussian", sharpness = 1 }) {
   const steps = [0, 0.25, 0.5, 0.75, 1];
   const points = steps.flatMap((v) => steps.map((h) => [v * rows, h * cols]));

@@ -1,11 +1,11 @@
-// The field, evaluated at every pixel of the screen. The names and the rules are those of thera/field:
-// `across` there says how footprints larger than a cell are read, `psf` what the filters are.
+// Shaders that evaluate the field at every pixel of the screen. Names and rules are those of thera/field:
+// wide.py reads footprints larger than a cell, psf.py has the filters.
 //
-// What is the same for all pixels of a frame and decides between ways is a constant of the program, not a
-// uniform: a loop without branches is three times as fast where the processor stands in for a GPU.
+// Settings that choose between branches are constants of the program and not uniforms: without branches, loops are
+// three times as fast where the CPU emulates a GPU.
 
 export const MOST_COMPONENTS = 64;
-/** In pixels of the picture: finer ones of the screen are drawn as of this size, and without seams. */
+/** In picture pixels: screen pixels smaller than this use this size, and near a border both cells are blended. */
 export const FINEST = 1 / 8;
 
 export const VERTEX = /* glsl */ `#version 300 es
@@ -37,7 +37,7 @@ float sinc(float z) {
   return abs(z) < 1e-4 ? 1. : sin(z) / z;
 }
 
-// The filter's factor of the frequency nu, in radians per output pixel.
+// The filter's response at the frequency nu, in radians per output pixel.
 float transfer(vec2 nu, float sharp) {
   float square = dot(nu, nu);
   switch (shape) {
@@ -49,14 +49,14 @@ float transfer(vec2 nu, float sharp) {
   return 1.;
 }
 
-// What is read at a place: the field, or its derivatives by row and by column.
+// The values at a place: the field, or its derivatives by row and by column.
 struct Reading {
   vec3 value;  // Φ, or ∇²Φ
   vec3 down;
   vec3 along;
 };
 
-// x: (row, column) from the cell's centre; J: an output pixel's steps down and along, in input pixels.
+// x: (row, column) from the cell's centre. J: the sides of an output pixel, in input pixels.
 Reading local(ivec2 cell, vec2 x, mat2 J, float sharp) {
   Reading sum = Reading(vec3(0.), vec3(0.), vec3(0.));
   for (int k = 0; k < components; k++) {
@@ -79,7 +79,7 @@ Reading local(ivec2 cell, vec2 x, mat2 J, float sharp) {
 }
 `;
 
-// The field on a grid of `samples` to a cell along each side, through a filter of that size.
+// A sheet: the field on a regular grid with `samples` per cell along each axis, filtered at that spacing.
 export const sheet = (shape) => /* glsl */ `${field(shape, 0)}
 uniform int samples;
 
@@ -90,24 +90,24 @@ void main() {
   colour = vec4(local(cell, x, mat2(1. / float(samples)), shape < 2 ? 1. : sharpness).value, 1.);
 }`;
 
-// across: whether a pixel anywhere may be larger than a cell; fine: whether one may be finer than FINEST.
-export const view = (shape, shown, across, fine) => /* glsl */ `${field(shape, shown)}
+// wide: true if some pixel may be larger than a cell. fine: true if some pixel may be smaller than FINEST.
+export const view = (shape, shown, wide, fine) => /* glsl */ `${field(shape, shown)}
 uniform mat3 mapping;  // output pixels about the middle to input positions about the origin
 uniform vec2 middle;  // of the output, in pixels
 uniform ivec2 origin;  // a cell near what is shown, so that small numbers are left
 uniform ivec2 window;  // the first cell that the field knows
 uniform ivec2 picture;  // rows, columns of the whole picture
-uniform bool ready;  // whether there is a field
-uniform bool preview;  // whether the pixels are shown where there is none
-uniform bool turned;  // whether rows or columns of the output lie across those of the picture
-uniform int finest;  // the most samples to a cell that there is a sheet of
-uniform float curtain;  // columns left of it show the pixels, enlarged
+uniform bool ready;  // true if there is a field
+uniform bool preview;  // true if the pixels are drawn where there is no field
+uniform bool turned;  // true unless rows map to rows or columns, and columns likewise
+uniform int finest;  // the most samples per cell that a sheet can have
+uniform float curtain;  // columns to its left show the enlarged pixels
 uniform int other;  // what they show: 0 nearest, 1 bicubic
 uniform sampler2D pixels;
 uniform sampler2D sheet1, sheet2, sheet3;  // of so many samples to a cell
 uniform float gains[2];  // of the gradient and of the Laplacian, for the eye
 
-// The paper's κ, for what is larger than an input pixel.
+// The paper's κ, for footprints larger than an input pixel.
 const float NYQUIST_KAPPA = 0.0702303;
 const float LARGEST_RATIO = 16.;
 
@@ -116,7 +116,7 @@ float variance(float size) {
   return 2. * kappa * own * own + 2. * NYQUIST_KAPPA * (more * more - 1.);
 }
 
-// A centre on a border belongs to the cell after it, as it does where integers decide.
+// A centre exactly on a border belongs to the cell after it, as in the library, which decides it in integers.
 const float ROUNDING = 3e-5;
 
 void add(inout Reading sum, Reading part, float weight) {
@@ -134,7 +134,7 @@ Reading near(vec2 at, mat2 J) {
   return local(cell, at - vec2(cell) - .5, J, sharpness);
 }
 
-// Pixels finer than this are read as of this size, and about a border in both of its cells.
+// Pixels smaller than this use this size; near a border both cells are blended.
 const float FINEST = ${FINEST};
 const float OVERLAP = .1;
 
@@ -163,11 +163,11 @@ Reading mean(Reading sum, float weight) {
   return Reading(sum.value / weight, sum.down / weight, sum.along / weight);
 }
 
-// An ellipse longer than a cell and narrower than one: readings along it.
+// An ellipse longer than a cell but narrower than one: samples along its axis.
 Reading line(vec2 at, mat2 J, vec2 u, float size) {
   float fine = 1. / ceil(3. / size);
   float sigma = sqrt(variance(size) - variance(fine));
-  // As many nodes as the library takes: what is averaged has jumps between cells.
+  // As many nodes as in the library: the field jumps between cells.
   float rung = ceil(log(max(8. * sigma / fine + 1., 9.) / 9.) / log(1.45) - 1e-5);
   int side = int(9. * pow(1.45, rung) + 1e-3) / 2;
   mat2 part = J + (fine / size - 1.) * outerProduct(u, u * J);
@@ -184,7 +184,7 @@ Reading line(vec2 at, mat2 J, vec2 u, float size) {
   return mean(sum, total);
 }
 
-// A turned box as equal sub-boxes of at most half an input pixel.
+// A rotated box, divided into equal boxes of at most half an input pixel.
 Reading boxes(vec2 at, mat2 J) {
   float width = 1. / sharpness;
   vec2 count = clamp(ceil(2. * width * vec2(length(J[0]), length(J[1]))), 1., 32.);
@@ -202,8 +202,8 @@ Reading boxes(vec2 at, mat2 J) {
   return mean(sum, total);
 }
 
-// Samples to a cell that a footprint of so many input pixels takes, as painter.js prepares them: three to a
-// footprint, and two to a pixel where it is a few pixels; a little more where HeatField.warp takes more.
+// Samples per cell for a footprint of this many input pixels, as painter.js prepares them: three per footprint, and
+// two per pixel if it covers only a few pixels. HeatField.warp sometimes takes a few more.
 int samplesFor(float size) {
   float few = size < (turned ? 2. : 1.5) ? 3. : size < 6. ? 2. : 1.;
   return int(clamp(few, 1., float(finest)));
@@ -215,7 +215,7 @@ vec3 fetch(int samples, ivec2 i) {
   return texelFetch(sheet3, i.yx, 0).rgb;
 }
 
-// A box along the axes: the areas that it shares with the boxes of a sheet.
+// An axis-aligned box: a mean weighted by the areas that it shares with the samples of a sheet.
 Reading area(vec2 at, vec2 sizes) {
   int samples = samplesFor(min(sizes.x, sizes.y));
   float m = float(samples);
@@ -236,8 +236,8 @@ Reading area(vec2 at, vec2 sizes) {
   return Reading(sum / total, vec3(0.), vec3(0.));
 }
 
-// An ellipse larger than a cell both ways: a Gaussian mean over a sheet. Derivatives are the mean's own, so
-// that jumps between cells are part of them.
+// An ellipse larger than a cell along both axes: a Gaussian mean over a sheet. Derivatives are taken of the mean, so
+// that they include the jumps between cells.
 Reading ellipse(vec2 at, mat2 directions, vec2 sizes) {
   int samples = samplesFor(sizes.y);
   float m = float(samples);
@@ -248,7 +248,7 @@ Reading ellipse(vec2 at, mat2 directions, vec2 sizes) {
   vec2 position = at * m;
   ivec2 reach = ivec2(ceil(4. * sqrt(vec2(covariance[0][0], covariance[1][1])))) + 1;
   ivec2 low = max(ivec2(floor(position)) - reach, 0), high = min(ivec2(floor(position)) + reach, count - 1);
-  // Sums of the weights g and of their derivatives ∂₁g, ∂₂g, ∇²g, alone and times the samples.
+  // Sums of the weights g and their derivatives ∂₁g, ∂₂g, ∇²g, alone and multiplied by the samples.
   vec4 weights = vec4(0.);
   vec3 s0 = vec3(0.), s1 = vec3(0.), s2 = vec3(0.), s3 = vec3(0.);
   for (int i = low.x; i <= high.x; i++) {
@@ -274,7 +274,7 @@ Reading ellipse(vec2 at, mat2 directions, vec2 sizes) {
 }
 
 Reading read(vec2 at, mat2 J) {
-  if (shape == 4 || !(${across} || ${fine})) return near(at, J);
+  if (shape == 4 || !(${wide} || ${fine})) return near(at, J);
   // The axes of the ellipse JJᵀ.
   float p = J[0][0] * J[0][0] + J[1][0] * J[1][0];
   float q = J[0][0] * J[0][1] + J[1][0] * J[1][1];
@@ -296,7 +296,7 @@ Reading read(vec2 at, mat2 J) {
   return ellipse(at, directions, sizes);
 }
 
-// The pixels themselves, enlarged as other programs do.
+// The pixels, enlarged by other methods: nearest neighbour and bicubic.
 float cubic(float x) {
   x = abs(x);
   return x < 1. ? (1.5 * x - 2.5) * x * x + 1. : x < 2. ? ((-.5 * x + 2.5) * x - 4.) * x + 2. : 0.;

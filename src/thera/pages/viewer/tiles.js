@@ -1,14 +1,14 @@
-// The picture as tiles that a server rendered, each an <img> that the browser moves, turns and tilts.
+// Shows the picture as tiles that a server renders. Each is an <img> that the browser moves, turns and tilts.
 
 import { clamp, multiply, scaling } from "./geometry.js";
 
 const SIDE = 256;
-const KEPT = 120; // tiles that are kept when they are out of sight
+const KEPT = 120; // tiles that are kept, also out of sight
 
 export class TileLayer {
   /**
    * urlOf({ region: [left, top, width, height] in the picture's pixels, size: [width, height] of the tile,
-   * scale, filter, sharpness, shown }) gives a tile's address.
+   * scale, filter, sharpness, shown }) returns a tile's URL.
    */
   constructor(element, urlOf, { onchange = () => {}, most = 64 } = {}) {
     this.element = element;
@@ -19,13 +19,13 @@ export class TileLayer {
     this.look = "";
   }
 
-  /** How many tiles are on their way. */
+  /** The number of tiles that are still loading. */
   get waiting() {
     return this.element.querySelectorAll("img:not([data-done])").length;
   }
 
   clear() {
-    // An image that nobody waits for is not asked for any more.
+    // Without its src, the browser cancels the request of an image.
     this.element.querySelectorAll("img").forEach((image) => image.removeAttribute("src"));
     this.element.replaceChildren();
     this.levels.clear();
@@ -92,7 +92,7 @@ export class TileLayer {
     if (missing.length) this.onchange();
   }
 
-  // Other levels are seen until this one is complete; then the farthest go.
+  // Drops tiles when there are too many: those of the farthest levels first.
   tidy(level) {
     const all = this.element.querySelectorAll("img");
     if (all.length <= KEPT) return;
@@ -107,7 +107,7 @@ export class TileLayer {
   }
 }
 
-/** A homography of (row, column) as CSS writes it, for (x, y). */
+/** A homography of (row, column) as a CSS transform of (x, y). */
 export function matrix3d(m) {
   const [[a, b, c], [d, e, f], [g, h, i]] = m;
   // x is the column, y the row.

@@ -1,15 +1,15 @@
-// The viewer: a picture under a camera, drawn by this page's GPU from its field, or as a server's tiles.
+// The viewer: shows a picture, drawn from its field by the GPU, or as tiles from a server.
 //
 //   const viewer = new Viewer(element, { onstatus: (status) => …, onview: (camera) => … });
 //   await viewer.open({
 //     width, height,                 // of the picture, in its own pixels
-//     image: "picture.png",          // its pixels: seen at once, and behind the curtain
+//     image: "picture.png",          // its pixels: shown until the field is there, and left of the curtain
 //     field: "picture.field",        // packed by thera.web.packing.pack; without it, tiles
 //     tiles: ({ region: [x, y, w, h], size: [w, h], scale, filter, sharpness, shown }) => "tile.png",
-//     wait: true,                    // the field comes later, with setField, or useTiles is called
+//     wait: true,                    // the field comes later: setField or useTiles will be called
 //   });
 //   viewer.look = { filter: "gaussian", sharpness: 1, shown: "picture", other: "bicubic" };
-//   viewer.curtain = 0.5;            // a share of the width; null draws it aside
+//   viewer.curtain = 0.5;            // a share of the width; null removes it
 //
 // `status` is { mode: "live" | "tiles" | "pixels", busy, share, reason }: reason says why it is not live.
 
@@ -63,7 +63,7 @@ export class Viewer {
     this.#resize();
   }
 
-  /** Shows a picture: its pixels at once, its field when it has come. Resolves when it is complete. */
+  /** Shows a picture: its pixels at once, then its field. Resolves when it is complete. */
   async open({ width, height, image, field = null, tiles = null, most = 64, wait = false }) {
     const turn = ++this.#opened;
     this.pending?.abort();
@@ -91,7 +91,7 @@ export class Viewer {
     else if (tiles) this.useTiles();
   }
 
-  /** Draws from this field from now on: a URL, or packed bytes; `window` is its first cell. */
+  /** Draws this field from now on: a URL or packed bytes. `window` is its first cell. */
   async setField(field, window = [0, 0]) {
     const turn = this.#opened;
     try {
@@ -113,7 +113,7 @@ export class Viewer {
     }
   }
 
-  /** Draws the server's tiles from now on, and says why. */
+  /** Draws the server's tiles from now on; `status` shows the reason. */
   useTiles(reason = this.status.reason) {
     if (!this.tileSource) return this.#tell({ busy: "", reason });
     const { tiles, most } = this.tileSource;
@@ -150,7 +150,7 @@ export class Viewer {
     this.draw();
   }
 
-  /** The camera has changed: draws fluently, and sharply once it is at rest. */
+  /** Call this after a change of the camera: draws fast while it moves, and sharp when it rests. */
   moved() {
     this.#moved = performance.now();
     this.draw();
@@ -206,7 +206,7 @@ export class Viewer {
     }
   }
 
-  // The browser enlarges the pixels beneath tiles that have not come; without WebGL2, left of the curtain too.
+  // The browser enlarges the pixels below tiles that are still loading; without WebGL2, also left of the curtain.
   #placeImage() {
     const { camera, image } = this;
     if (!image.naturalWidth) return;

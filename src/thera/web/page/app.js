@@ -1,11 +1,11 @@
-// The local page: pictures come and go, are encoded and downloaded by the program behind it.
+// The local page. The program behind it reads, encodes and scales the pictures.
 
 import { connect, report, sharpnessOf } from "./controls.js";
 import { reason } from "./viewer/field.js";
 import { Viewer } from "./viewer/viewer.js";
 
 const $ = (id) => document.getElementById(id);
-const POLL = 150; // milliseconds between two questions about a job
+const POLL = 150; // milliseconds between two requests for the state of a job
 
 const state = { pictures: [], current: null, models: [], mostCells: 0, job: null, window: null };
 const viewer = new Viewer($("stage"), {
@@ -21,7 +21,7 @@ async function call(method, path, body, headers = {}) {
   return response.status === 204 ? null : response.json();
 }
 
-// ---- Jobs: one at a time, with a bar and a way to stop.
+// ---- Jobs: one at a time, with a progress bar and a cancel button
 
 async function run(title, start) {
   const job = { cancelled: false };
@@ -41,16 +41,16 @@ async function run(title, start) {
   $("share").removeAttribute("value");
   $("work").hidden = false;
   try {
-    let told = await start();
-    job.id = told.id;
+    let now = await start();
+    job.id = now.id;
     if (job.cancelled) job.cancel();
-    while (!job.cancelled && ["waiting", "running"].includes(told.state)) {
-      if (told.share > 0) $("share").value = told.share;
+    while (!job.cancelled && ["waiting", "running"].includes(now.state)) {
+      if (now.share > 0) $("share").value = now.share;
       await new Promise((resolve) => setTimeout(resolve, POLL));
-      told = await call("GET", `jobs/${job.id}`);
+      now = await call("GET", `jobs/${job.id}`);
     }
-    if (told.state === "failed") throw new Error(told.message);
-    return !job.cancelled && told.state === "done" ? `api/jobs/${job.id}/result` : null;
+    if (now.state === "failed") throw new Error(now.message);
+    return !job.cancelled && now.state === "done" ? `api/jobs/${job.id}/result` : null;
   } finally {
     if (state.job === job) finish();
   }
@@ -74,9 +74,8 @@ async function add(files) {
   let last = null;
   for (const file of files) {
     try {
-      const told = await call("POST", `pictures?name=${encodeURIComponent(file.name)}`, file);
-      state.pictures.push(told);
-      last = told;
+      last = await call("POST", `pictures?name=${encodeURIComponent(file.name)}`, file);
+      state.pictures.push(last);
     } catch (error) {
       complain(new Error(error.message.includes(file.name) ? error.message : `${file.name}: ${error.message}`));
     }
@@ -150,7 +149,7 @@ function tileUrl(picture, { region: [x, y, w, h], size: [width, height], filter,
   return `api/pictures/${picture.id}/tile?${new URLSearchParams(query)}`;
 }
 
-// ---- Fields: of the whole picture, or of what is in view of a large one.
+// ---- Fields: of the whole picture, or of the visible part of a large one
 
 const live = () => viewer.painter && state.models.find(({ name }) => name === $("model").value)?.live;
 
@@ -170,7 +169,7 @@ function tileReason() {
   return `${$("model").value} has more waves than a page can sum live.`;
 }
 
-/** The field of what can be seen of a large picture, and of a little around it. */
+/** Encodes the visible part of a large picture, with a margin. */
 async function look() {
   const picture = state.current;
   const [top, left, bottom, right] = viewer.camera.visible;
@@ -270,7 +269,7 @@ $("order").addEventListener("submit", (event) => {
   })();
 });
 
-// ---- Ways in
+// ---- Opening files: button, drop, paste
 
 $("open").addEventListener("click", () => $("files").click());
 $("choose").addEventListener("click", () => $("files").click());

@@ -1,10 +1,10 @@
-// The panel's settings that a viewer knows by itself, on the local page and in an exported one.
+// The controls that the local page and an exported page share.
 
 const NAMES = { nearest: "Nearest", bicubic: "Bicubic" };
 const $ = (id) => document.getElementById(id);
 const radios = (name) => [...document.querySelectorAll(`input[name="${name}"]`)];
 
-/** Connects compare, show, filter, turn and tilt, zoom and keys to a viewer. */
+/** Connects the controls for comparison, filter, rotation, zoom and keys to a viewer. */
 export function connect(viewer) {
   const choose = (name, value) => {
     const radio = radios(name).find((each) => each.value === value);
@@ -75,7 +75,7 @@ export function connect(viewer) {
   viewer.onview(viewer.camera);
 }
 
-/** What the status line says of a viewer. */
+/** Writes the viewer's status to the status line. */
 export function report({ mode, reason }, extra = "") {
   const status = $("status");
   status.dataset.mode = mode;
