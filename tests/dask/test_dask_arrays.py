@@ -271,7 +271,7 @@ WRONG = {
     "leaves no pixel": lambda image: upscale(image, 1e-4),
     "the lower one first": lambda image: upscale(image, 2, value_range=(1, 0)),
     "for each of the 3 channels": lambda image: upscale(image, 2, value_range=[(0, 1), (0, 2)]),
-    "'2' is no range of values": lambda image: upscale(image, 2, value_range="2"),
+    "'2' is not a range of values": lambda image: upscale(image, 2, value_range="2"),
     "there is no band 3 among": lambda image: upscale(image, 2, groups=[3]),
     "the band 1 is there twice": lambda image: upscale(image, 2, groups=[(0, 1, 1)]),
     "a group has one band or three": lambda image: upscale(image, 2, groups=[(0, 1)]),
@@ -281,7 +281,7 @@ WRONG = {
     "for each of 3 bands": lambda image: upscale(image, 2, nodata=[0, 1]),
     "expected a value of uint8": lambda image: upscale(image.astype("u1"), 2, nodata=-1),
     "give its name or its file": lambda image: upscale(image, 2, thera.load("edsr-air")),
-    "no filter": lambda image: upscale(image, 2, "edsr-air", psf="sharp"),
+    "not a filter": lambda image: upscale(image, 2, "edsr-air", psf="sharp"),
 }
 
 
