@@ -2,13 +2,14 @@
 
     python benchmarks/large.py [--model edsr-air] [--quick] [--only workers tiling memory]
 
-- workers: throughput per core of Dask clusters of one and of two workers, one thread each, and of processes
-  that know nothing of each other, which is what the machine gives; in elapsed time, and in that of the cores
-  themselves, which other programs on the machine disturb less;
-- tiling: the time of a core for chunks over that for the whole image, beside what their overlap makes of it;
+- workers: throughput per core of Dask clusters of one and of two workers, one thread each, and of independent
+  processes, which show what the machine itself allows; in elapsed time, and in CPU time, which other programs
+  on the machine disturb less;
+- tiling: CPU time for chunks over that for the whole image, beside the pixels that their overlap adds;
 - memory: peak resident memory of `thera upscale a.zarr` against the size of the raster.
 
-Whatever is compared is measured in turn, so that all see the same machine; medians and ranges of repetitions.
+Things that are compared are measured in turn, so that all see the same machine. Numbers are medians and
+ranges of repetitions.
 """
 
 from __future__ import annotations
@@ -32,27 +33,28 @@ import thera
 from cli import peak_memory, photograph
 from thera.dask import tasks, upscale
 from thera.field.threads import one_core
-from thera.values.ranges import Range
 from thera.memory import human_bytes
+from thera.models.choice import ModelChoice
+from thera.values.ranges import Range
 
 SCALE = 2.0
-PARTS_OF_SIDE = 4  # chunks along each side of a worker's raster: with few, one too many for a worker shows
+PARTS_OF_SIDE = 4  # chunks along each side of a worker's raster; with fewer, uneven shares would show
 
 
 def raster(rows: int, cols: int) -> np.ndarray:
-    """As much of a photograph, again and again, as it takes."""
+    """A photograph, repeated until it is large enough."""
     tile = np.asarray(photograph(512))
     return np.tile(tile, (-(-rows // 512), -(-cols // 512), 1))[:rows, :cols]
 
 
 def scaled(image: np.ndarray, chunk: int, model: str) -> da.Array:
-    """One number of each chunk of the output: all is computed, and nothing is sent anywhere."""
+    """The sum of one sample of each output chunk: everything is computed, and almost nothing is sent."""
     lazy = upscale(da.from_array(image, (chunk, chunk, 3)), SCALE, model)
     return lazy.map_blocks(lambda block: block[:1, :1, :1].astype(int), dtype=int, chunks=(1, 1, 1)).sum()
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Of a core, which other programs on the machine disturb less than those that pass."""
+    """CPU time, which other programs on the machine disturb less than elapsed time."""
     began = time.process_time()
     work()
     return time.process_time() - began
@@ -62,7 +64,7 @@ def spread(values: Sequence[float]) -> str:
     return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
-# A process that computes when it is told to, and says how much of a core's time that took.
+# A process that computes at every line it reads, and prints the CPU time that took.
 ALONE = """
 import sys, time
 import dask
@@ -78,7 +80,7 @@ with dask.config.set(scheduler="synchronous"):
 
 
 class Alone:
-    """Processes that know nothing of each other and of Dask's cluster."""
+    """Independent processes, without a Dask cluster."""
 
     def __init__(self, side: int, model: str) -> None:
         command = [sys.executable, "-c", ALONE, str(side), model]
@@ -89,14 +91,14 @@ class Alone:
         ]
 
     def compute(self, count: int) -> float:
-        """The time of a core that so many of them took."""
+        """The CPU time that so many of them took."""
         for process in self.processes[:count]:
             print("go", file=process.stdin, flush=True)
         return sum(float(process.stdout.readline()) for process in self.processes[:count] if process.stdout)
 
 
 class Workers:
-    """A cluster of so many workers, one thread each, and a raster for each of them."""
+    """A cluster of `count` workers, one thread each, and a raster for each of them."""
 
     def __init__(self, count: int, side: int, model: str) -> None:
         self.cluster = LocalCluster(
@@ -105,11 +107,11 @@ class Workers:
         self.client = Client(self.cluster)
         images = [raster(side, side), raster(side, side)[::-1]][:count]
         self.lazy = [scaled(image, side // PARTS_OF_SIDE, model) for image in images]
-        name = tasks.ModelName.of(model, "auto", "auto", "f32")
+        name = tasks.ModelName.of(ModelChoice(model))
         self.client.run(lambda: tasks.loaded(name) and None)
 
     def compute(self) -> float:
-        """The time of a core that the workers took."""
+        """The CPU time that the workers took."""
         began = sum(self.client.run(time.process_time).values())
         self.client.gather(self.client.compute(self.lazy))
         return sum(self.client.run(time.process_time).values()) - began
@@ -128,8 +130,8 @@ def workers(model: str, quick: bool) -> None:
         "1 process": (1, lambda: alone.compute(1)),
         "2 processes": (2, lambda: alone.compute(2)),
     }
-    wall: dict[str, list[float]] = {name: [] for name in ways}  # seconds for a megapixel of each one's raster
-    busy: dict[str, list[float]] = {name: [] for name in ways}  # of a core
+    wall: dict[str, list[float]] = {name: [] for name in ways}  # seconds per megapixel of one raster
+    busy: dict[str, list[float]] = {name: [] for name in ways}  # CPU seconds
     alone.compute(2)
     for _ in range(repetitions):
         for name, (count, compute) in ways.items():
@@ -141,18 +143,18 @@ def workers(model: str, quick: bool) -> None:
     for process in alone.processes:
         process.communicate(timeout=60)
     cut = f"at ×{SCALE:g} in chunks of {side // PARTS_OF_SIDE}, {model}"
-    print(f"\nseconds for a megapixel of input on each core, {cut}")
-    print(f"{'':>12} {'elapsed':>24} {'of a core':>24}")
+    print(f"\nseconds per megapixel of input on each core, {cut}")
+    print(f"{'':>12} {'elapsed':>24} {'CPU':>24}")
     for name in ways:
         print(f"{name:>12} {spread(wall[name]):>24} {spread(busy[name]):>24}")
-    print(f"{'throughput per core':<46} {'elapsed':>24} {'of a core':>24}")
-    for told, a, b in (
-        ("2 workers, of 1 worker's", "1 worker", "2 workers"),
-        ("2 processes by themselves, of 1 process's", "1 process", "2 processes"),
-        ("2 workers, of 2 processes' by themselves", "2 processes", "2 workers"),
+    print(f"{'throughput per core':<46} {'elapsed':>24} {'CPU':>24}")
+    for label, a, b in (
+        ("2 workers / 1 worker", "1 worker", "2 workers"),
+        ("2 processes / 1 process", "1 process", "2 processes"),
+        ("2 workers / 2 processes", "2 processes", "2 workers"),
     ):
         ratios = [[x / y for x, y in zip(times[a], times[b], strict=True)] for times in (wall, busy)]
-        print(f"{told:<46} {spread(ratios[0]):>24} {spread(ratios[1]):>24}")
+        print(f"{label:<46} {spread(ratios[0]):>24} {spread(ratios[1]):>24}")
 
 
 def tiling(model: str, quick: bool) -> None:
@@ -165,7 +167,7 @@ def tiling(model: str, quick: bool) -> None:
         with one_core():
             span.restore(network.upscale(span.normalise(image), SCALE), image.dtype)
 
-    print(f"\ntime of a core for chunks over that for the whole, {side}×{side} at ×{SCALE:g} with {model}")
+    print(f"\nCPU time for chunks over that for the whole, {side}×{side} at ×{SCALE:g} with {model}")
     print(f"{'chunk':>8} {'measured':>22} {'pixels encoded':>16}")
     with dask.config.set(scheduler="synchronous"):
         for parts in (4, 3, 2):

@@ -46,9 +46,7 @@ def test_a_file_imports_only_from_layers_below_its_own(path):
     if own in FACADES:
         return
     assert own in known, f"docs/architecture.md has no layer for {own}"
-    wrong = {
-        name for name in imports(path) & known.keys() if name != own and known[name] <= known[own]
-    }
+    wrong = {name for name in imports(path) & known.keys() if name != own and known[name] <= known[own]}
     assert not wrong, f"{own} imports {', '.join(sorted(wrong))}, which is not below it"
 
 

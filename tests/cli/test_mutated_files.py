@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from thera.cli import upscale
+from thera.cli.run import Scaler
 from thera.imaging import DEFAULT_MODEL
 from thera.models import load
 
@@ -60,7 +60,7 @@ def mutated(data: bytes, rng: np.random.Generator) -> bytes:
 @pytest.mark.parametrize("form", FORMATS)
 def test_mutated_images_give_a_sentence_or_a_picture(thera, tmp_path, monkeypatch, form):
     model = load(DEFAULT_MODEL)
-    monkeypatch.setattr(upscale.Run, "loaded", lambda self: model)
+    monkeypatch.setattr(Scaler, "loaded", lambda self: model)
     data, rng = sample(form), np.random.default_rng(sum(form.encode()))
     (tmp_path / "in.img").write_bytes(data)
     assert thera("upscale", tmp_path / "in.img", tmp_path / "out.tif", "--size", "20x20").status == 0

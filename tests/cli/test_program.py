@@ -98,7 +98,7 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize(("seconds", "shown"), [(0.0, False), (1.2, True)])
 def test_a_bar_appears_when_it_takes_long(monkeypatch, seconds, shown):
-    monkeypatch.setattr(feedback, "PATIENCE", 0.1)
+    monkeypatch.setattr(feedback, "BAR_DELAY", 0.1)
     monkeypatch.setattr(sys, "stderr", Terminal())
     with feedback.Feedback(quiet=False).progress(1000, "photo.png") as progress:
         progress(400)

@@ -1,5 +1,6 @@
 """A Dask array is scaled as the array in memory is, whatever its chunks, and not before it is asked for."""
 
+import weakref
 from dataclasses import replace
 
 import dask.array as da
@@ -16,6 +17,8 @@ from thera.errors import InvalidInput, ModelError
 from thera.field import Box, Gaussian
 from thera.imaging.picture import Picture
 from thera.imaging.upscaling import prepare
+from thera.models import choice
+from thera.tiled import Options
 
 UNEVEN = ((11, 200, 89), (40, 50, 60, 140), (2, 1))
 
@@ -98,13 +101,71 @@ def test_every_dtype_comes_back_in_its_own_units(cheap, photo, dtype):
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 6])
 def test_a_colour_is_seen_as_one_and_every_other_channel_by_itself(cheap, photo, count):
     image = np.concatenate([photo, 1 - photo], axis=2)[..., :count]
-    lazy = upscale(da.from_array(image, (150, 145, 1)), 1.5).compute()
+    lazy = upscale(da.from_array(image, (150, 145, 1)), 1.5, alpha="data").compute()
     if count <= 4:
         picture = replace(Picture.of_channels(image), covers=False)
-        whole = prepare(cheap, picture, lazy.shape[:2]).whole().samples
+        whole = prepare(cheap, picture, lazy.shape[:2], Options()).whole().samples
     else:
         whole = np.stack([thera.upscale(image[..., k], 1.5, model=cheap) for k in range(count)], axis=2)
     np.testing.assert_allclose(lazy, whole, atol=1e-5)
+
+
+@pytest.mark.parametrize("cheap", ["air", "pro"], indirect=True)
+@pytest.mark.parametrize("scale", [1.5, 0.4])
+@pytest.mark.parametrize("count", [2, 4])
+def test_an_alpha_covers_whatever_the_chunks(cheap, count, scale):
+    image = np.random.default_rng(0).integers(0, 256, (1500, 90, count), np.uint8)
+    image[..., -1] = np.where(np.hypot(*(np.mgrid[:1500, :90] - np.array([[[820]], [[30]]]))) < 300, 255, 0)
+    image[900:, 40:, -1] = 90
+    lazy = upscale(da.from_array(image, (750, 90, 1)), scale)
+    assert lazy.npartitions > 1
+    whole = thera.upscale(image, scale, model=cheap)
+    assert np.abs(lazy.compute().astype(int) - whole).max() <= 1
+    assert set(np.unique(whole[: int(500 * scale), :, -1])) == {0}  # no veil where nothing was
+
+
+@pytest.mark.parametrize("dtype", ["i2", "f4"])
+def test_nodata_stays_apart_whatever_the_chunks(cheap, photo, dtype):
+    image = (np.tile(photo, (4, 1, 2))[..., :4] * 3000).astype(dtype)
+    image[400:700, 50:200, 1] = image[::7, ::5, 2] = -9999
+    options = {"nodata": -9999, "groups": [(3, 0, 1)], "value_range": "2%:98%"}
+    lazy = upscale(da.from_array(image, (400, 290, 4)), 1.5, **options)
+    assert lazy.npartitions > 1
+    whole = thera.upscale(image, 1.5, model=cheap, **options)
+    scaled = lazy.compute()
+    np.testing.assert_array_equal(scaled == -9999, whole == -9999)
+    nearest = [np.floor((np.arange(N) + 0.5) / 1.5).astype(int) for N in scaled.shape[:2]]
+    np.testing.assert_array_equal(whole == -9999, (image == -9999)[np.ix_(*nearest)])
+    assert np.abs(scaled.astype(float) - whole).max() <= (1 if dtype == "i2" else 0.03)  # 1e-5 of 3,000
+
+
+@pytest.mark.parametrize(("dtype", "passes"), [("u2", 1), ("f4", 2), ("f8", 4)])
+def test_percentiles_are_exact_and_no_chunk_is_kept_for_them(cheap, dtype, passes):
+    alive, most, reads = 0, 0, 0
+
+    def forget() -> None:
+        nonlocal alive
+        alive -= 1
+
+    def read(block_id: tuple[int, ...]) -> np.ndarray:
+        nonlocal alive, most, reads
+        block = (np.random.default_rng(block_id).normal(size=(70, 70, 1)) * 100 + 500).astype(dtype)
+        weakref.finalize(block, forget)
+        alive, reads = alive + 1, reads + 1
+        most = max(most, alive)
+        return block
+
+    chunks = ((70,) * 8, (70,) * 8, (1, 1))
+    image = da.map_blocks(read, chunks=chunks, meta=np.empty((0, 0, 0), dtype))
+    lazy = upscale(image, 0.1, value_range="percentile", alpha="data")
+    corners = lazy.map_blocks(lambda block: block[:1, :1, :1], chunks=(1, 1, 1)).compute()
+    assert reads == (passes + 1) * 128
+    assert most <= 32  # of 128: nine that are merged into one, of two channels, and those on the way
+    low, high = (np.percentile(image.compute(), p, axis=(0, 1), method="nearest") for p in (0.5, 99.5))
+    given = upscale(image, 0.1, value_range=list(zip(low, high, strict=True)), alpha="data")
+    np.testing.assert_array_equal(
+        given.map_blocks(lambda block: block[:1, :1, :1], chunks=(1, 1, 1)).compute(), corners
+    )
 
 
 def test_channels_may_come_first_and_grey_needs_none(cheap, photo):
@@ -158,8 +219,8 @@ def test_a_graph_names_its_model_and_the_same_call_is_the_same_graph(photo):
 
 def test_a_process_loads_a_model_once_however_many_threads_ask(monkeypatch):
     loads = []
-    real = tasks.load
-    monkeypatch.setattr(tasks, "load", lambda *a, **k: loads.append(k["threads"]) or real(*a, **k))
+    real = choice.load
+    monkeypatch.setattr(choice, "load", lambda *arguments: loads.append(arguments[-1]) or real(*arguments))
     tasks._load.cache_clear()
     image = da.zeros((300, 150, 3), np.uint8, chunks=(150, 150, 3))
     upscale(image, 0.1, "edsr-air").compute(scheduler="threads", num_workers=2)
@@ -170,13 +231,13 @@ def test_a_model_file_that_changes_is_loaded_again(tmp_path):
     (weights,) = (m.onnx for m in thera.models.shipped() if m.name == "edsr-air")
     path = tmp_path / "mine.onnx"
     path.write_bytes(weights.read_bytes())
-    before = tasks.ModelName.of(path, "auto", "auto", "f32")
-    assert before.name == str(path)
+    before = tasks.ModelName.of(choice.ModelChoice(str(path)))
+    assert before.choice.name == str(path)
     assert tasks.loaded(before) is tasks.loaded(before)
     import os
 
     os.utime(path, ns=(1, 1))
-    assert tasks.ModelName.of(path, "auto", "auto", "f32") != before
+    assert tasks.ModelName.of(choice.ModelChoice(str(path))) != before
 
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=12), st.integers(1, 300), st.integers(1, 900))
@@ -210,6 +271,15 @@ WRONG = {
     "leaves no pixel": lambda image: upscale(image, 1e-4),
     "the lower one first": lambda image: upscale(image, 2, value_range=(1, 0)),
     "for each of the 3 channels": lambda image: upscale(image, 2, value_range=[(0, 1), (0, 2)]),
+    "'2' is no range of values": lambda image: upscale(image, 2, value_range="2"),
+    "there is no band 3 among": lambda image: upscale(image, 2, groups=[3]),
+    "the band 1 is there twice": lambda image: upscale(image, 2, groups=[(0, 1, 1)]),
+    "a group has one band or three": lambda image: upscale(image, 2, groups=[(0, 1)]),
+    'expected "cover" or "data"': lambda image: upscale(image, 2, alpha="shows"),
+    "the last of 3 bands is no alpha": lambda image: upscale(image, 2, alpha="cover"),
+    "nodata='none' was given": lambda image: upscale(image, 2, nodata="none"),
+    "for each of 3 bands": lambda image: upscale(image, 2, nodata=[0, 1]),
+    "expected a value of uint8": lambda image: upscale(image.astype("u1"), 2, nodata=-1),
     "give its name or its file": lambda image: upscale(image, 2, thera.load("edsr-air")),
     "no filter": lambda image: upscale(image, 2, "edsr-air", psf="sharp"),
 }

@@ -56,6 +56,17 @@ def test_three_processes_give_what_one_does_and_load_the_model_once_each(client,
     assert sum(loads.values()) > 1  # no worker does it all
 
 
+def test_percentiles_and_nodata_are_the_same_on_several_processes(client, image):
+    scene = image[:280, :160, :2].astype(np.float32)
+    scene[100:150, 50:90] = np.nan
+    options = {"value_range": "2%:98%", "groups": [], "nodata": np.nan}
+    lazy = upscale(da.from_array(scene, (140, 160, 1)).persist(), SCALE, "edsr-air", **options)
+    # 1e-5 of 65,535, and NaN in the same places
+    np.testing.assert_allclose(
+        lazy.compute(), thera.upscale(scene, SCALE, model="edsr-air", **options), atol=0.7
+    )
+
+
 def test_a_worker_that_is_killed_loses_nothing(client, image, whole):
     processes = client.run(os.getpid)
     running = client.compute(lazily(image))

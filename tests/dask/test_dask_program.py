@@ -170,7 +170,14 @@ def test_a_zarr_array_becomes_another_of_its_kind(program, tmp_path, form):
     assert scaled.metadata.zarr_format == form
     if form == 3:
         assert scaled.metadata.dimension_names == ("band", "y", "x")
-    band = thera.upscale(array[1], 1.5, model="edsr-air")
+    image = np.moveaxis(array[:], 0, 2)  # grey and alpha
+    whole = np.moveaxis(thera.upscale(image, 1.5, model="edsr-air"), 2, 0)
+    assert np.abs(scaled[:].astype(int) - whole).max() <= 1
+    options = ("--alpha", "data", "--range", "2%:98%", "--overwrite")
+    status, _, err = program("upscale", tmp_path / "a.zarr", "--width", 75, *AIR, *options)
+    assert status == 0, err
+    scaled = zarr.open(tmp_path / "a_w75.zarr", mode="r")
+    band = thera.upscale(array[1], 1.5, model="edsr-air", value_range="2%:98%")
     assert np.abs(scaled[1].astype(int) - band).max() <= 1
 
 
@@ -183,8 +190,12 @@ def test_shards_filters_and_order_are_kept(program, tmp_path):
     dataset = xr.Dataset({"height": (("y", "x"), values)})
     dataset.height.encoding = shards
     dataset.to_zarr(tmp_path / "set.zarr", zarr_format=3, consolidated=False)
-    whole = thera.upscale(values, 1.5, model="edsr-air")
-    for name, array in (("shards", ""), ("old", ""), ("set", "height")):
+    for name, array, value_range in (
+        ("shards", "", None),
+        ("old", "", None),
+        ("set", "height", "percentile"),
+    ):
+        whole = thera.upscale(values, 1.5, model="edsr-air", value_range=value_range)
         for scale, size in ((1.5, 96), (0.2, 13)):  # smaller than a chunk
             status, _, err = program("upscale", tmp_path / f"{name}.zarr", "-s", scale, *AIR)
             assert status == 0, err
@@ -215,7 +226,8 @@ def test_a_dataset_of_xarrays_keeps_its_place_and_its_kind(program, tmp_path):
         assert scaled.height.attrs == {"units": "m", "_FillValue": -9999}
         assert scaled.spatial_ref.attrs["GeoTransform"] == "99.5 0.5 0.0 200.5 0.0 -0.5"
         np.testing.assert_allclose(scaled.x, 99.75 + 0.5 * np.arange(100))
-        whole = thera.upscale(dataset.height.values, 2, model="edsr-air")
+        meaning = {"value_range": "percentile", "nodata": -9999}
+        whole = thera.upscale(dataset.height.values, 2, model="edsr-air", **meaning)
         assert np.abs(scaled.height.values.astype(int) - whole).max() <= 1
 
 
@@ -247,15 +259,20 @@ def test_a_store_that_fails_leaves_nothing_and_one_that_is_there_stays(program, 
 
 
 def test_a_value_that_stands_for_no_data_is_not_blended(program, tmp_path):
-    heights = np.full((60, 80), 1000, "i2")
+    heights = np.tile(np.arange(1000, 1080, dtype="i2"), (60, 1))
     heights[:, 20:30] = -999
     dataset = xr.Dataset({"height": (("y", "x"), heights)})
     dataset.height.encoding = {"_FillValue": -999}
     for form in (2, 3):
         dataset.to_zarr(tmp_path / f"{form}.zarr", zarr_format=form, consolidated=False)
-        status, _, err = program("upscale", tmp_path / f"{form}.zarr", tmp_path / "out.zarr", "-s", 2, *AIR)
-        assert (status, (tmp_path / "out.zarr").exists()) == (1, False)
-        assert "'height' holds -999, its _FillValue" in err
+        output = tmp_path / f"{form}_out.zarr"
+        status, _, err = program("upscale", tmp_path / f"{form}.zarr", output, "-s", 2, *AIR)
+        assert status == 0, err
+        with xr.open_zarr(output, mask_and_scale=False, consolidated=False) as scaled:
+            values = scaled.height.values
+            assert scaled.height.attrs["_FillValue"] == -999
+        assert (values[:, 40:60] == -999).all()
+        assert values[:, :40].min() > 980 and values[:, 60:].min() > 980
 
 
 def test_the_zero_that_fills_every_array_of_format_2_marks_nothing(program, tmp_path):

@@ -11,6 +11,8 @@ import thera.xarray
 from thera.errors import InvalidInput
 
 NORTH, WEST, STEP = 4_600_000.0, 500_000.0, 10.0
+#: What the program takes for granted of raster files, and the accessor of arrays.
+AS_RASTERS = {"value_range": "percentile", "groups": []}
 
 
 @pytest.fixture
@@ -40,7 +42,8 @@ def test_pixels_keep_their_place_on_the_ground(cheap, scene, scale):
     assert scaled.dims == scene.dims
     assert scaled.sizes["x"] == round(290 * scale)
     image = np.moveaxis(scene.values, 0, 2)
-    np.testing.assert_array_equal(np.moveaxis(scaled.values, 0, 2), thera.upscale(image, scale, model=cheap))
+    whole = thera.upscale(image, scale, model=cheap, **AS_RASTERS, nodata=0)
+    np.testing.assert_array_equal(np.moveaxis(scaled.values, 0, 2), whole)
     step_x, step_y = (STEP * scene.sizes[dim] / scaled.sizes[dim] for dim in "xy")
     # To a millionth of a pixel: the outer corners stay, and centres lie evenly between them.
     np.testing.assert_allclose(scaled.x, WEST + step_x * (np.arange(scaled.sizes["x"]) + 0.5), atol=1e-5)
@@ -110,33 +113,111 @@ def test_a_dataset_is_scaled_image_by_image_and_the_rest_is_kept(cheap, scene):
 
 
 def test_what_cannot_be_scaled_is_said(cheap, scene):
-    with pytest.raises(InvalidInput, match="at most one more"):
-        scene.expand_dims(hour=2).thera.upscale(2)
+    with pytest.raises(InvalidInput, match=r"none of the dimensions \['hour', 'day'\] is known to be that"):
+        scene[0].expand_dims(hour=2, day=3).thera.upscale(2, groups=[(0, 1, 2)])
+    with pytest.raises(InvalidInput, match=r"no band 8 among \[4, 3, 2\]"):
+        scene.thera.upscale(2, groups=[(4, 3, 8)])
+    with pytest.raises(InvalidInput, match="expected integers or floats"):
+        (scene > 3).assign_attrs(_FillValue=1).thera.upscale(2)
     with pytest.raises(InvalidInput, match="cannot be put between pixels"):
         scene.assign_coords(column=("x", [f"c{i}" for i in range(290)])).thera.upscale(2)
     with pytest.raises(InvalidInput, match="no variable"):
         xr.Dataset(coords={"x": [1.0], "y": [2.0]}).thera.upscale(2)
     with pytest.raises(InvalidInput, match=r"\['profile'\].*drop them"):
         xr.Dataset({"image": scene[0], "profile": scene[0, 0]}).thera.upscale(2)
-    with pytest.raises(InvalidInput, match="NaN"):
-        scene.where(scene > 3000).thera.upscale(2)
     scene.spatial_ref.attrs["GeoTransform"] = "1 2 3"
     with pytest.raises(InvalidInput, match="GeoTransform '1 2 3' was given: expected a text of six"):
         scene.thera.upscale(2)
 
 
-@pytest.mark.parametrize("attribute", ["_FillValue", "missing_value"])
-@pytest.mark.parametrize(("dtype", "mark"), [("i2", -999), ("f4", 1e20)])
-def test_samples_that_stand_for_no_data_are_refused_where_they_are(cheap, photo, attribute, dtype, mark):
+def nearest(mask: np.ndarray, scale: float) -> np.ndarray:
+    """Which input pixel each output pixel's centre lies in, of the last two axes."""
+    rows, cols = (
+        np.floor((np.arange(round(n * scale)) + 0.5) * n / round(n * scale)) for n in mask.shape[-2:]
+    )
+    return mask[..., rows.astype(int)[:, None], cols.astype(int)]
+
+
+@pytest.mark.parametrize("attribute", ["_FillValue", "missing_value", "nodata"])
+@pytest.mark.parametrize("place", ["attrs", "encoding"])
+@pytest.mark.parametrize(("dtype", "mark"), [("i2", -999), ("f4", 1e20), ("f4", np.nan)])
+def test_samples_that_stand_for_no_data_stay_apart(cheap, photo, attribute, place, dtype, mark):
     values = (photo[..., 0] * 1000).astype(dtype)
-    array = xr.DataArray(values, dims=("y", "x"), name="height", attrs={attribute: mark}).chunk(y=150)
-    assert array.thera.upscale(1.5).compute().attrs == array.attrs
-    array[200:, 20:30] = mark
-    lazy = array.thera.upscale(1.5)
-    with pytest.raises(InvalidInput, match=f"'height' holds .*, its {attribute}, which stands for no data"):
-        lazy.compute()
+    holes = np.zeros(values.shape, bool)
+    holes[200:, 20:30] = holes[3, 5] = True
+    decoded = place == "encoding" and dtype == "f4"
+    shown = np.nan if decoded else mark  # xarray shows a decoded value as NaN
+    array = xr.DataArray(np.where(holes, np.array(shown, dtype), values), dims=("y", "x"), name="height")
+    getattr(array, place)[attribute] = mark
+    scaled = array.chunk(y=150).thera.upscale(1.5).compute()
+    assert getattr(scaled, place) == getattr(array, place)
+    found = np.isnan(scaled.values) if np.isnan(shown) else scaled.values == np.array(shown, dtype)
+    np.testing.assert_array_equal(found, nearest(holes, 1.5))
+    whole = thera.upscale(array.values, 1.5, model=cheap, nodata=shown, value_range="percentile")
+    np.testing.assert_allclose(scaled, whole, rtol=0, atol=1 if dtype == "i2" else 0.01)
+
+
+def test_several_values_that_stand_for_no_data_become_one(cheap, photo):
+    values = (photo[..., 0] * 1000).astype("i2")
+    values[100:120], values[:, 50:60] = -999, -32768
+    attrs = {"_FillValue": -999, "missing_value": np.array([-32768, -999], "i2")}
+    scaled = xr.DataArray(values, dims=("y", "x"), attrs=attrs).thera.upscale(1.5)
+    np.testing.assert_array_equal(scaled == -999, nearest(values < 0, 1.5))
+    assert scaled.min() == -999
+
+
+def test_what_is_given_comes_before_what_is_declared(cheap, scene):
+    scene.attrs["_FillValue"] = 7
+    image = np.moveaxis(scene.values, 0, 2)
+    options = {"value_range": [(0, 9000), (0, 8000), (0, 9500)], "nodata": int(image.max())}
+    whole = thera.upscale(image, 1.5, model=cheap, groups=[], **options)
+    np.testing.assert_array_equal(np.moveaxis(scene.thera.upscale(1.5, **options).values, 0, 2), whole)
+
+
+def test_bands_are_seen_one_by_one_unless_they_are_a_colour(cheap, scene):
+    alone = scene.thera.upscale(1.5)
+    for k in range(3):
+        xr.testing.assert_equal(scene[k].thera.upscale(1.5), alone[k])
+    image = np.moveaxis(scene.values, 0, 2)
+    together = thera.upscale(image[..., ::-1], 1.5, model=cheap, value_range="percentile")
+    together = np.moveaxis(together[..., ::-1], 2, 0)
+    assert np.abs(together - alone.values.astype(float)).max() > 10
+    coloured = [
+        scene.thera.upscale(1.5, groups=[(2, 3, 4)]),
+        scene.assign_coords(band=["blue", "green", "red"]).thera.upscale(1.5),
+        scene.assign_attrs(long_name=("Blue", "Green", "Red")).thera.upscale(1.5),
+        scene.assign_attrs(long_name=("B2", "B3", "B4")).thera.upscale(1.5, groups=[("B4", "B3", "B2")]),
+        scene.assign_attrs(long_name=("B2", "B3", "B4")).thera.upscale(1.5, groups=[(2, 3, 4)]),
+        scene.drop_vars("band").thera.upscale(1.5, groups=[(2, 1, 0)]),
+    ]
+    for scaled in coloured:
+        np.testing.assert_array_equal(scaled, together)
+    dates = scene.rename(band="date").assign_coords(date=np.arange("2026-01", "2026-04", dtype="M8[M]"))
+    np.testing.assert_array_equal(dates.thera.upscale(1.5), alone)
+
+
+def test_a_band_called_alpha_covers(cheap, scene):
+    rgba = xr.concat([scene, (scene[:1] > 4000).astype("u2") * 65535], "band")
+    rgba = rgba.assign_coords(band=["red", "green", "blue", "alpha"])
+    image = np.moveaxis(rgba.values, 0, 2)
+    for alpha in (None, "data"):
+        options = {"value_range": "percentile", "groups": [(0, 1, 2)], "alpha": alpha or "cover"}
+        whole = thera.upscale(image, 1.5, model=cheap, **options)
+        np.testing.assert_array_equal(rgba.thera.upscale(1.5, alpha=alpha), np.moveaxis(whole, 2, 0))
+
+
+def test_more_dimensions_are_scaled_slice_by_slice(cheap, scene):
+    cube = xr.concat([scene, scene[:, ::-1].assign_coords(y=scene.y), scene // 2], "date").chunk(y=150)
+    scaled = cube.thera.upscale(1.5, groups=[(4, 3, 2)])
+    assert scaled.dims == ("date", "band", "y", "x") and scaled.chunks is not None
+    for date in range(3):
+        expected = cube[date].thera.upscale(1.5, groups=[(4, 3, 2)])
+        xr.testing.assert_equal(scaled[date].compute(), expected.compute())
+    turned = cube.transpose("x", "date", "y", "band").thera.upscale(1.5, groups=[(4, 3, 2)])
+    assert turned.dims == ("x", "date", "y", "band")
+    xr.testing.assert_equal(turned.transpose(*scaled.dims).compute(), scaled.compute())
 
 
 def test_examples_run():
-    failed, attempted = doctest.testmod(thera.xarray)
+    failed, attempted = doctest.testmod(thera.dask.accessor)
     assert failed == 0 < attempted

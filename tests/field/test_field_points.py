@@ -267,7 +267,7 @@ def test_arguments_of_sample_that_do_not_fit_are_refused():
         field.sample([[1.0, 2.0]], outside="wrap")
     with pytest.raises(InvalidInput, match="3 channels"):
         field.sample([[1.0, 2.0]], outside=(0.5, 0.5))
-    with pytest.raises(InvalidInput, match="no number"):
+    with pytest.raises(InvalidInput, match="not numbers"):
         field.sample([[1.0, np.nan]])
     with pytest.raises(InvalidInput, match="points"):
         field.sample(np.zeros((4, 3)))

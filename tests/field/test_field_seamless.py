@@ -8,7 +8,7 @@ from field_reference import centres, coefficients, random_field
 from test_field_render import TOLERANCE
 
 import thera.field as tf
-from thera.field.grid import OVERLAP
+from thera.field.grid import BLEND_REACH
 
 SEAMLESS = tf.Seamless()
 
@@ -16,7 +16,7 @@ SEAMLESS = tf.Seamless()
 def shares(at: float, cells: int) -> dict[int, float]:
     """The cells that are read at a place along an axis, and how much of each: one, or two about a border."""
     border = round(at)
-    behind = min(max(0.5 + (at - border) / (2 * OVERLAP), 0), 1)
+    behind = min(max(0.5 + (at - border) / (2 * BLEND_REACH), 0), 1)
     if border in (0, cells):  # of the image
         return {min(border, cells - 1): 1.0}
     return {cell: share for cell, share in ((border - 1, 1 - behind), (border, behind)) if share}
@@ -55,7 +55,7 @@ def test_a_step_between_two_cells_becomes_a_ramp():
     flat = tf.HeatField(np.array([[[0.0], [1.0]]]), np.zeros((1, 2, 2)), None, None, np.ones((2, 1)), 0.03)
     row = flat.render(scale=(10, 100), psf=SEAMLESS)[5, :, 0]
     x = (np.arange(200) + 0.5) / 100
-    np.testing.assert_allclose(row, np.clip(0.5 + (x - 1) / (2 * OVERLAP), 0, 1), atol=1e-6)
+    np.testing.assert_allclose(row, np.clip(0.5 + (x - 1) / (2 * BLEND_REACH), 0, 1), atol=1e-6)
 
 
 def test_a_region_is_the_crop_of_the_whole_and_bands_are_its_rows(asarray):

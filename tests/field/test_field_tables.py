@@ -46,7 +46,7 @@ def sibling(field: HeatField, asarray=np.asarray) -> HeatField:
 def test_a_rendering_that_comes_back_makes_no_table_and_gives_the_same_numbers(asarray, monkeypatch):
     field = random_field(asarray=asarray)
     first = [np.asarray(field.render(**request)).copy() for request in REQUESTS]
-    monkeypatch.setattr(render.Layout, "of", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr(render.BandPlan, "of", lambda *_: pytest.fail("made again"))
     for request, before in zip(REQUESTS, first, strict=True):
         assert np.array_equal(field.render(**request), before)
 
@@ -57,7 +57,7 @@ def test_fields_of_one_head_share_tables_and_nothing_else(asarray, monkeypatch):
     expected = [np.asarray(fresh(other).render(**request)) for request in REQUESTS]
     for request in REQUESTS:
         field.render(**request)
-    monkeypatch.setattr(render.Layout, "of", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr(render.BandPlan, "of", lambda *_: pytest.fail("made again"))
     for request, wanted in zip(REQUESTS, expected, strict=True):
         assert np.array_equal(other.render(**request), wanted)
 

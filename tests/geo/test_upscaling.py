@@ -14,7 +14,7 @@ from rasterio.enums import ColorInterp
 from thera.errors import ImageFileError, InvalidInput
 from thera.geo import upscaling
 from thera.geo.raster import describe, is_raster
-from thera.geo.reading import reading
+from thera.geo.reading import open_reader
 from thera.geo.upscaling import RasterOptions, prepare_raster
 from thera.imaging.sizing import TargetSize
 from thera.values.ranges import Stretch
@@ -289,7 +289,7 @@ def test_pictures_held_sideways_are_upright_rasters(photo, tmp_path, orientation
     assert raster.shape == seen.shape[:2] and "EXIF_Orientation" not in raster.tags[None]
     if suffix == ".jpg":
         assert raster.tags[None]["EXIF_XResolution"] == ("(300)" if orientation > 4 else "(72)")
-    with reading(raster) as reader:
+    with open_reader(raster) as reader:
         for top, left, bottom, right in [(0, 0, *raster.shape), (3, 5, 40, 60)]:
             samples, _ = reader.read((top, left, bottom, right), range(reader.raster.count))
             np.testing.assert_array_equal(samples, seen[top:bottom, left:right])

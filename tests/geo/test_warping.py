@@ -187,7 +187,7 @@ def test_an_affine_map_takes_the_place_with_it_and_a_homography_says_that_it_can
         lambda shape: (shape, Projective([1, 0, 0, 0, 1, 0, 1e-4, 0, 1], shape)),
     )  # fmt: skip
     assert "no place on the ground" in job.notes[0]
-    assert job.place.crs is None
+    assert job.grid.crs is None
 
 
 def test_inverse_matrices_are_those_of_the_others():

@@ -16,7 +16,7 @@ from PIL import ExifTags, Image, ImageOps, PngImagePlugin
 from thera.errors import ImageFileError, InvalidInput, MissingDependency
 from thera.files import replacing
 from thera.imaging import tiff
-from thera.imaging.files import suited
+from thera.imaging.files import adapted
 from thera.imaging.formats import FORMATS, format_named, format_of
 from thera.imaging.metadata import Metadata, TiffTag
 from thera.imaging.picture import Picture
@@ -397,7 +397,7 @@ def test_what_tiff_cannot_hold_either_is_not_sent_there():
     picture = Picture(np.arange(4, dtype=np.uint64).reshape(2, 2, 1), "grey")
     for name in ("tiff", "png"):
         with pytest.raises(ImageFileError, match="make them 32-bit or floats first"):
-            suited(picture, format_named(name))
+            adapted(picture, format_named(name))
 
 
 def test_restoring_rounds_and_holds_to_the_type():

@@ -29,7 +29,9 @@ PORT = 8372
 @click.option("--port", type=click.IntRange(0, 65535), help=f"[default: {PORT}, or another that is free]")
 @click.option("--browser/--no-browser", default=True, help="Open the page in the browser. [default: yes]")
 @click.option("--max-pixels", type=int, help="Open pictures up to this many pixels. [default: 134 million]")
-@click.option("--memory", type=Bytes(), default="1.25GiB", show_default=True, help="For pictures, fields and downloads.")
+@click.option(
+    "--memory", type=Bytes(), default="1.25GiB", show_default=True, help="For pictures, fields and downloads."
+)
 @engine_options
 def command(
     images: tuple[Path, ...],

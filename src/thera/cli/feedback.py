@@ -1,4 +1,4 @@
-"""What a person sees while it runs, on stderr: the plan, a bar, what happened."""
+"""Messages and progress bars on stderr."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -13,14 +13,14 @@ from thera.memory import human_bytes
 from thera.models import Model
 from thera.tiled import Plan
 
-#: Pixels encoded for each pixel of the input from which on it is worth telling.
+#: Encoded pixels per input pixel that are worth a note.
 MUCH_OVERLAP = 1.6
-#: Seconds before a bar appears.
-PATIENCE = 2.0
+#: Seconds before a progress bar appears.
+BAR_DELAY = 2.0
 
 
 class Job(Protocol):
-    """A file about to be scaled into another: what there is to tell of it before it runs."""
+    """A file that is about to be scaled into another, as far as its plan is shown."""
 
     @property
     def model(self) -> Model: ...
@@ -35,7 +35,7 @@ class Job(Protocol):
 
 
 class Feedback:
-    """Says things on stderr, unless it is to be quiet."""
+    """Writes messages to stderr, unless `quiet`."""
 
     def __init__(self, quiet: bool) -> None:
         self.quiet = quiet
@@ -43,13 +43,13 @@ class Feedback:
     def say(self, text: str) -> None:
         if self.quiet:
             return
-        if "tqdm" in sys.modules:  # a bar may stand where the text goes
+        if "tqdm" in sys.modules:  # writes above a progress bar
             sys.modules["tqdm"].tqdm.write(text, file=sys.stderr)
         else:
             click.echo(text, err=True)
 
     def plan(self, source: str, job: Job, ensemble: bool) -> None:
-        """The plan in one line: sizes, model, engine, tiles, memory."""
+        """Shows the plan in one line: sizes, model, engine, tiles, memory."""
         plan, info = job.plan, job.model.info
         (H, W), (rows, cols) = plan.source, plan.size
         engine = f"{info.engine} on {info.device}" + (
@@ -65,13 +65,11 @@ class Feedback:
             self.say(f"  note: {note}")
         if plan.overlap > MUCH_OVERLAP:
             share = 1 - 1 / plan.overlap
-            self.say(
-                f"  note: {share:.0%} of the work is overlap between tiles; more --memory makes less of it"
-            )
+            self.say(f"  note: {share:.0%} of the work is overlap between tiles; more --memory reduces it")
 
     @contextmanager
     def progress(self, total: int, name: str, unit: str = "px") -> Iterator[Callable[[int], object]]:
-        """A bar with the rate and the time left, once it takes long and somebody watches."""
+        """A progress bar with the rate and the time left. It appears after a delay, on terminals only."""
         if self.quiet or not sys.stderr.isatty():
             yield lambda done: None
             return
@@ -80,13 +78,13 @@ class Feedback:
         done = Event()
 
         def show(bar: Any) -> None:
-            """Keeps a bar's clock going between its updates: one tile may take longer than our patience."""
-            if not done.wait(PATIENCE):
+            """Refreshes the bar between its updates, since one tile may take longer than the delay."""
+            if not done.wait(BAR_DELAY):
                 bar.delay = 0
                 while not done.wait(0.5):
                     bar.refresh()
 
-        with tqdm(total=total, desc=name, unit=unit, unit_scale=True, delay=PATIENCE, leave=False) as bar:
+        with tqdm(total=total, desc=name, unit=unit, unit_scale=True, delay=BAR_DELAY, leave=False) as bar:
             clock = Thread(target=show, args=(bar,), daemon=True)
             clock.start()
             try:

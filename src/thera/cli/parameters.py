@@ -7,12 +7,13 @@ from typing import Any
 import click
 
 from thera.errors import InvalidInput
+from thera.imaging import DEFAULT_MODEL
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-class Box(click.ParamType):
-    """WIDTHxHEIGHT, given as (height, width)."""
+class Size(click.ParamType):
+    """WIDTHxHEIGHT, converted to (height, width)."""
 
     name = "WxH"
 
@@ -24,12 +25,12 @@ class Box(click.ParamType):
         try:
             width, height = (int(side) for side in value.lower().replace("×", "x").split("x"))
         except ValueError:
-            self.fail(f"{value!r} is no size; write it like 1920x1080.", param, ctx)
+            self.fail(f"{value!r} is not a size; write it like 1920x1080.", param, ctx)
         return height, width
 
 
 class Bytes(click.ParamType):
-    """2GiB, 500MB, …"""
+    """A number of bytes: 2GiB, 500MB, …"""
 
     name = "SIZE"
 
@@ -45,7 +46,7 @@ class Bytes(click.ParamType):
 
 
 def engine_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--engine, --device and --precision."""
+    """Adds --engine, --device and --precision."""
     options: list[Decorator] = [
         click.option(
             "--engine",
@@ -60,7 +61,7 @@ def engine_options(function: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(["f32", "tf32", "bf16", "f16"]),
             default="f32",
             show_default=True,
-            help="Of the network's arithmetic; the field is always read in f32.",
+            help="Precision of the network; the field is always rendered in f32.",
         ),
     ]
     for option in reversed(options):
@@ -68,9 +69,13 @@ def engine_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+model_option: Decorator = click.option(
+    "-m", "--model", default=DEFAULT_MODEL, show_default=True, help="A name from `thera models`, or a file."
+)
+
 append_option: Decorator = click.option(
     "-o",
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Also append the results to this file, a JSON line each.",
+    help="Also append the results to this file, as JSON lines.",
 )

@@ -1,4 +1,4 @@
-"""One call of `thera upscale`: files and folders, one after the other."""
+"""Scales files and folders for `thera upscale`, one file after the other."""
 
 import os
 import time
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from thera.geo.files import Request
     from thera.models import Model
 
-Record = dict[str, Any]  # what came of a file, as --json prints it
+Record = dict[str, Any]  # the result of a file, as --json prints it
 
 
 class Item(NamedTuple):
-    """An image to scale: its output if it was named, else the folder and the stem of its name there."""
+    """An image to scale. Without `output`, its output gets this stem in this folder."""
 
     source: Path
     folder: Path
@@ -30,38 +30,38 @@ class Item(NamedTuple):
 
 
 @dataclass
-class Run:
-    """What is done to every file of a call, and the model that does it, loaded once."""
+class Scaler:
+    """Scales files by one request, with a model that is loaded once."""
 
     feedback: Feedback
     request: "Request"
     choice: ModelChoice
 
     def __post_init__(self) -> None:
-        # ONNX Runtime prepares the model on another core while this one imports the rest and reads the image.
+        # The model loads in another thread while this one imports the rest and reads the image.
         self._loading = ThreadPoolExecutor(1).submit(self.choice.load)
 
     def loaded(self) -> "Model":
         return self._loading.result()
 
-    def one(self, source: Path, output: Path | None) -> Item:
-        """A single file, into the file or the folder that was named, or beside it."""
+    def file_item(self, source: Path, output: Path | None) -> Item:
+        """A single file, scaled into `output`, a file or folder, or beside the input."""
         stem = f"{source.stem}_{self.request.target.label}"
         if output is not None and os.path.isdir(output):
             return Item(source, output, stem)
         return Item(source, source.parent, stem, output)
 
-    def items(self, source: Path, output: Path | None, recursive: bool) -> list[Item]:
-        """Every image of a folder, in the order of their names."""
+    def folder_items(self, source: Path, output: Path | None, recursive: bool) -> list[Item]:
+        """Every image of a folder, sorted by name."""
         from thera.imaging.formats import READABLE_SUFFIXES
 
         folder = source if source.name not in ("", "..") else source.resolve()
         target = output or folder.with_name(f"{folder.name}_{self.request.target.label}")
         if os.path.exists(target) and (not target.is_dir() or target.samefile(source)):
-            raise ImageFileError(f"The output {target} must be a folder of its own: name another.")
+            raise ImageFileError(f"The output {target} must be a folder of its own: choose another name.")
         if not os.path.isdir(target.parent):
             raise ImageFileError(f"The folder {target.parent} of the output does not exist: make it first.")
-        inside = target.resolve()  # what an earlier run made is no input
+        inside = target.resolve()  # outputs of an earlier call are not inputs
         found = sorted(source.rglob("*") if recursive else source.iterdir())
         images = [
             path
@@ -71,18 +71,18 @@ class Run:
             and inside not in path.resolve().parents
         ]
         if not images:
-            hint = "" if recursive else " (--recursive looks in its folders too)"
+            hint = "" if recursive else " (--recursive also searches its folders)"
             raise ImageFileError(f"The folder {source} has no images in it{hint}.")
         self.loaded()  # an unknown model is refused before any folder is made
         return list(_placed(images, source, target))
 
     def attempt(self, item: Item, one_of_many: bool = False) -> Record:
-        """Scales one file, and says what came of it."""
+        """Scales one file, and returns its record. Errors are part of the record."""
         record: Record = {"input": str(item.source)}
         try:
-            there = [path for path in self._outputs(item) if os.path.isfile(path)]
-            if one_of_many and there and not self.request.file.overwrite:
-                return record | {"output": str(there[0]), "status": "skipped"}
+            existing = [path for path in self._outputs(item) if os.path.isfile(path)]
+            if one_of_many and existing and not self.request.file.overwrite:
+                return record | {"output": str(existing[0]), "status": "skipped"}
             return record | self._scale(item)
         except MemoryError:
             error: Exception = InvalidInput(f"{item.source} needs more memory than there is: lower --memory.")
@@ -93,12 +93,12 @@ class Run:
         except Exception as problem:
             if not one_of_many:
                 raise
-            # Not foreseen, but the other files shall not suffer from it.
+            # An unexpected error must not stop the other files.
             error = ImageFileError(f"{item.source} could not be scaled: {problem!r}.")
         return record | {"status": "failed", "error": str(error)}
 
     def _outputs(self, item: Item) -> list[Path]:
-        """The files that an earlier run may have made of an item."""
+        """The outputs that an earlier call may have made of an item."""
         from thera.geo.files import named
 
         return [named(*item[:3], suffix) for suffix in self.request.suffixes(item.source)]
@@ -114,14 +114,8 @@ class Run:
         plan = job.plan
         with self.feedback.progress(plan.size[0] * plan.size[1], source.name) as progress:
             job.run(progress)
-        return {
-            "output": str(job.output),
-            "status": "done",
-            "from": [plan.source[1], plan.source[0]],
-            "to": [plan.size[1], plan.size[0]],
-            "format": job.form.name,
-            "depth": job.depth,
-            **model_facts(job.model),
+        record = done(job.output, plan.source, plan.size, job.form.name, job.depth, job.model)
+        return record | {
             "ensemble": ensemble,
             "tiles": job.tiles,
             "memory": plan.memory,
@@ -130,10 +124,18 @@ class Run:
         }
 
 
-def model_facts(model: "Model") -> Record:
-    """What a record says of the model."""
+def done(
+    output: Path, source: tuple[int, int], size: tuple[int, int], form: str, depth: str, model: "Model"
+) -> Record:
+    """The record of a file of size `source` that was scaled to `size`, both (height, width)."""
     info = model.info
     return {
+        "output": str(output),
+        "status": "done",
+        "from": [source[1], source[0]],
+        "to": [size[1], size[0]],
+        "format": form,
+        "depth": depth,
         "model": info.name,
         "engine": info.engine,
         "device": info.device,
@@ -142,7 +144,7 @@ def model_facts(model: "Model") -> Record:
 
 
 def _placed(images: list[Path], source: Path, target: Path) -> Iterator[Item]:
-    """The images of a folder with their places in another, whose folders are made."""
+    """The images of a folder as items in another folder, whose subfolders are created."""
     names = Counter(path.relative_to(source).with_suffix("") for path in images)
     for path in images:
         name = path.relative_to(source).with_suffix("")

@@ -1,4 +1,4 @@
-"""`thera upscale`: a file or a folder of images to another size."""
+"""`thera upscale`: scales an image, a folder of images, or a Zarr store."""
 
 import json
 import os
@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from thera.cli.parameters import Box, Bytes, engine_options
+from thera.cli.parameters import Bytes, Size, engine_options, model_option
 from thera.errors import InvalidInput
-from thera.imaging import DEFAULT_MODEL
 from thera.models.choice import ModelChoice
 
 if TYPE_CHECKING:
@@ -22,54 +21,52 @@ FILTERS = ("gaussian", "box", "butterworth", "ideal", "none")
 @click.command("upscale")
 @click.argument("source", metavar="INPUT", type=click.Path(readable=False, path_type=Path))
 @click.argument("output", metavar="[OUTPUT]", required=False, type=click.Path(readable=False, path_type=Path))
-@click.option("-s", "--scale", type=float, help="Times as large: 4, 2.5, 3.14; below 1 scales down.")
-@click.option("--size", type=Box(), help="Exactly this size.")
+@click.option("-s", "--scale", type=float, help="The factor: 4, 2.5, 3.14; below 1 scales down.")
+@click.option("--size", type=Size(), help="Exactly this size.")
 @click.option("--width", type=int, help="This width, the height to match.")
 @click.option("--height", type=int, help="This height, the width to match.")
-@click.option("--fit", type=Box(), help="As large as fits in this box.")
-@click.option(
-    "-m", "--model", default=DEFAULT_MODEL, show_default=True, help="A name from `thera models`, or a file."
-)
+@click.option("--fit", type=Size(), help="As large as fits in this box.")
+@model_option
 @click.option(
     "--ensemble/--no-ensemble",
-    help="The mean of four rotations: a little better, four times as long. [default: no]",
+    help="Average four rotations: a little better, and four times as slow. [default: no]",
 )
 @click.option(
     "--filter",
     "shape",
     type=click.Choice(FILTERS),
-    help="Of the output pixel. [default: gaussian, and beyond ×8 without seams]",
+    help="The filter of output pixels. [default: gaussian, without seams beyond ×8]",
 )
 @click.option(
-    "--sharpness", type=float, default=1.0, show_default=True, help="Above 1 crisper, below 1 softer."
+    "--sharpness", type=float, default=1.0, show_default=True, help="Above 1 is crisper, below 1 softer."
 )
 @engine_options
 @click.option(
     "--memory",
     type=Bytes(),
-    help="Tiles are chosen to stay within it. [default: 4GiB, or half of what there is]",
+    help="The memory limit; it decides the size of tiles. [default: 4GiB, or half of the machine's]",
 )
-@click.option("--format", "form", help="png, jpeg, webp, avif, tiff or bmp, whatever the name says.")
+@click.option("--format", "form", help="png, jpeg, webp, avif, tiff or bmp, whatever OUTPUT's name says.")
 @click.option(
-    "--quality", type=click.IntRange(1, 100), help="Of JPEG and WebP (95), AVIF (90). 100 is lossless WebP."
+    "--quality", type=click.IntRange(1, 100), help="For JPEG and WebP (95), AVIF (90). 100 is lossless WebP."
 )
 @click.option(
     "--alpha",
     type=click.Choice(["cover", "data"]),
     default="cover",
     show_default=True,
-    help="data: a channel like another, as in game textures; colours where it is 0 are kept.",
+    help="cover: transparency. data: an ordinary channel; colours are kept where it is 0.",
 )
-@click.option("-r", "--recursive", is_flag=True, help="Folders within the folder too.")
+@click.option("-r", "--recursive", is_flag=True, help="Also scale the folders within the folder.")
 @click.option(
     "--workers",
     type=click.IntRange(1),
-    help="Of a folder or a Zarr store: work in so many processes (thera[dask]).",
+    help="For a folder or a Zarr store: work in this many processes (thera[dask]).",
 )
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
-    help="Of a folder or a Zarr store: work on the Dask cluster at this address, like tcp://host:8786.",
+    help="For a folder or a Zarr store: work on the Dask cluster at this address, like tcp://host:8786.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
 @click.option("--strip", is_flag=True, help="Drop ICC profile, EXIF, XMP and resolution.")
@@ -77,17 +74,17 @@ FILTERS = ("gaussian", "box", "butterworth", "ideal", "none")
     "--range",
     "stretch",
     metavar="LO:HI",
-    help="Of a raster: the values that stand for black and white. Also dtype, percentile or 2%:98%."
-    " [default: dtype of bytes, percentile of others]",
+    help="For a raster: the values of black and white. Also dtype, percentile or 2%:98%."
+    " [default: dtype for bytes, percentile for others]",
 )
-@click.option("--cog", is_flag=True, help="Of a raster: write a cloud-optimised GeoTIFF.")
+@click.option("--cog", is_flag=True, help="For a raster: write a cloud-optimised GeoTIFF.")
 @click.option(
     "--max-pixels",
     type=click.IntRange(1),
     help="Read images up to this many pixels. [default: 268 million]",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Only errors.")
-@click.option("--json", "as_json", is_flag=True, help="A summary for machines, on stdout.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@click.option("--json", "as_json", is_flag=True, help="Print a summary for machines on stdout.")
 def command(
     source: Path,
     output: Path | None,
@@ -110,12 +107,12 @@ def command(
     thera upscale scan.tif --width 6000               16 bits stay 16 bits
     thera upscale logo.png --size 1024x1024           transparency stays clean
     thera upscale photo.heic --fit 3840x2160          as large as fits
-    thera upscale textures/ upscaled/ -s 2 -r         a tree of files; run again to go on
+    thera upscale textures/ upscaled/ -s 2 -r         a tree of files; run again to continue
     thera upscale scans/ -s 2 --workers 4             four files at a time
-    thera upscale mosaic.zarr -s 2.5                  chunk by chunk, as large as it may be
+    thera upscale mosaic.zarr -s 2.5                  any size, chunk by chunk
     thera upscale map.tif --scale 8 --memory 1GiB     any size in bounded memory
     thera upscale photo.jpg --scale 0.3               down, without aliasing
-    thera upscale scene.tif out.tif -s 2.5 --cog      a GeoTIFF, its bands, place and nodata kept
+    thera upscale scene.tif out.tif -s 2.5 --cog      a GeoTIFF keeps bands, coordinates and nodata
 
     OUTPUT defaults to a name beside INPUT that says the scale. Depth, colour profile, EXIF, XMP and
     resolution are kept. Nothing is written until everything is checked, and an interrupted run leaves no
@@ -125,29 +122,30 @@ def command(
     edsr-plus, which sees more around every pixel.
     """
     from thera.cli.feedback import Feedback
-    from thera.cli.run import Run
+    from thera.cli.run import Scaler
 
     began = time.monotonic()
-    is_folder = os.path.isdir(source)  # which, unlike Path's, says no to a name too long
+    is_folder = os.path.isdir(source)  # False for a name that is too long, where Path.is_dir would raise
     is_store = source.suffix == ".zarr"
     several = workers is not None or scheduler is not None
     if several and not (is_folder or is_store):
-        raise click.UsageError("--workers and --scheduler are for folders and Zarr stores")
+        raise click.UsageError("--workers and --scheduler are for folders and Zarr stores.")
     if workers is not None and scheduler is not None:
-        raise click.UsageError("--workers are started here, --scheduler has its own: give one of them")
-    run = Run(Feedback(quiet), request_of(**given), ModelChoice(model, engine, device, precision))
+        raise click.UsageError("--workers start here, and --scheduler has its own workers: give one of them.")
+    scaler = Scaler(Feedback(quiet), request_of(**given), ModelChoice(model, engine, device, precision))
     if is_store or several:
         from thera.cli.many import Cluster, scale_files, scale_store
 
         cluster = Cluster(workers, scheduler)
     if is_store:
-        records = [scale_store(run, source, output, cluster)]
+        records = [scale_store(scaler, source, output, cluster)]
     elif several:
-        records = scale_files(run, run.items(source, output, recursive), cluster)
+        records = scale_files(scaler, scaler.folder_items(source, output, recursive), cluster)
     elif is_folder:
-        records = [run.attempt(item, one_of_many=True) for item in run.items(source, output, recursive)]
+        items = scaler.folder_items(source, output, recursive)
+        records = [scaler.attempt(item, one_of_many=True) for item in items]
     else:
-        records = [run.attempt(run.one(source, output))]
+        records = [scaler.attempt(scaler.file_item(source, output))]
     failed = [record for record in records if record["status"] == "failed"]
     if as_json:
         counts = {s: sum(record["status"] == s for record in records) for s in ("done", "skipped", "failed")}
@@ -155,7 +153,7 @@ def command(
         click.echo(json.dumps(summary, indent=2, ensure_ascii=False))
     if len(records) > 1:
         skipped = sum(record["status"] == "skipped" for record in records)
-        run.feedback.say(
+        scaler.feedback.say(
             f"{len(records) - skipped - len(failed)} done, {skipped} already there, {len(failed)} failed"
         )
     for record in failed:
@@ -180,7 +178,7 @@ def request_of(
     max_pixels: int | None,
     **file: Any,
 ) -> "Request":
-    """The options of the command as what they mean, checked before anything is read."""
+    """The options of the command as a request, checked before anything is read."""
     from thera.geo.files import Request
     from thera.imaging.files import FileOptions
     from thera.imaging.filters import filter_of

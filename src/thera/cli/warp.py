@@ -1,4 +1,4 @@
-"""`thera warp`: an image or a map through a homography, a lens, or into another coordinate system."""
+"""`thera warp`: applies a homography, undoes a lens, or changes the coordinate system."""
 
 import json
 import re
@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from thera.cli.parameters import Box, Bytes, engine_options
+from thera.cli.parameters import Bytes, Size, engine_options, model_option
 from thera.errors import InvalidInput
-from thera.imaging import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from thera.geo.warped_rasters import WarpedRaster
@@ -22,7 +21,7 @@ FILTERS = ("lanczos", "gaussian", "box")
 
 
 class Numbers(click.ParamType):
-    """Numbers with anything between them, or a file of them."""
+    """Numbers separated by spaces, commas or brackets, or a file of them."""
 
     name = "NUMBERS"
 
@@ -35,7 +34,7 @@ class Numbers(click.ParamType):
             text = Path(value).read_text() if Path(value).is_file() else value
             return tuple(float(word) for word in re.split(r"[\s,;\[\]()]+", text) if word)
         except (ValueError, OSError):
-            self.fail(f"{value!r} is neither numbers nor a file of them.", param, ctx)
+            self.fail(f"{value!r} is neither a list of numbers nor a file of them.", param, ctx)
 
 
 class Colour(click.ParamType):
@@ -48,7 +47,7 @@ class Colour(click.ParamType):
             return value
         if not re.fullmatch(r"#[0-9a-fA-F]{6}", value):
             self.fail(
-                f"{value!r} is no colour; write edge, transparent, or a colour like #ffffff.", param, ctx
+                f"{value!r} is not a colour; write edge, transparent, or a colour like #ffffff.", param, ctx
             )
         red, green, blue = bytes.fromhex(value[1:])
         return red, green, blue
@@ -57,53 +56,47 @@ class Colour(click.ParamType):
 @click.command("warp")
 @click.argument("source", metavar="INPUT", type=click.Path(readable=False, path_type=Path))
 @click.argument("output", metavar="OUTPUT", type=click.Path(readable=False, path_type=Path))
-@click.option(
-    "--homography", type=Numbers(), help="9 numbers, row by row: from the input's x, y to OUTPUT's."
-)
-@click.option("--affine", type=Numbers(), help="6 numbers, likewise.")
-@click.option("--inverse", is_flag=True, help="The matrix takes OUTPUT's x, y to INPUT's.")
+@click.option("--homography", type=Numbers(), help="9 numbers, row by row, from INPUT's x, y to OUTPUT's.")
+@click.option("--affine", type=Numbers(), help="Like --homography, with 6 numbers.")
+@click.option("--inverse", is_flag=True, help="The matrix goes from OUTPUT's x, y to INPUT's.")
 @click.option("--lens", type=Numbers(), help="k1,k2,p1,p2[,k3]: the distortion to undo.")
 @click.option("--camera", type=Numbers(), help="fx,fy,cx,cy in pixels, for --lens.")
-@click.option("--to", metavar="CRS", help="Into this coordinate system: EPSG:3857, WKT, PROJ.")
-@click.option("--resolution", type=float, help="Of --to: the side of a pixel in that system's units.")
-@click.option("--bounds", type=Numbers(), help="Of --to: west,south,east,north in that system's units.")
-@click.option("--size", type=Box(), help="Of OUTPUT. [default: INPUT's]")
+@click.option("--to", metavar="CRS", help="The new coordinate system: EPSG:3857, WKT, PROJ.")
+@click.option("--resolution", type=float, help="For --to: the side of a pixel in that system's units.")
+@click.option("--bounds", type=Numbers(), help="For --to: west,south,east,north in that system's units.")
+@click.option("--size", type=Size(), help="The size of OUTPUT. [default: INPUT's]")
 @click.option("--outside", type=Colour(), help="Beyond a picture's edges. [default: transparent or black]")
-@click.option(
-    "-m", "--model", default=DEFAULT_MODEL, show_default=True, help="A name from `thera models`, or a file."
-)
-@click.option("--ensemble/--no-ensemble", help="The mean of four rotations. [default: no]")
+@model_option
+@click.option("--ensemble/--no-ensemble", help="Average four rotations. [default: no]")
 @click.option(
     "--filter",
     "shape",
     type=click.Choice(FILTERS),
     default="lanczos",
     show_default=True,
-    help="Where the image shrinks: lanczos is crisp, gaussian soft and without ringing, box a mean.",
+    help="Where the image shrinks, lanczos is crisp, gaussian soft without ringing, box a mean.",
 )
 @engine_options
-@click.option("--memory", type=Bytes(), help="To work in. [default: 4GiB, or half of what there is]")
-@click.option("--quality", type=click.IntRange(1, 100), help="Of JPEG, WebP and AVIF.")
-@click.option(
-    "--range", "stretch", metavar="LO:HI", help="Of a raster: see `thera upscale`. [default: likewise]"
-)
-@click.option("--cog", is_flag=True, help="Of a raster: write a cloud-optimised GeoTIFF.")
+@click.option("--memory", type=Bytes(), help="The memory limit. [default: 4GiB, or half of the machine's]")
+@click.option("--quality", type=click.IntRange(1, 100), help="For JPEG, WebP and AVIF.")
+@click.option("--range", "stretch", metavar="LO:HI", help="For a raster: as in `thera upscale`.")
+@click.option("--cog", is_flag=True, help="For a raster: write a cloud-optimised GeoTIFF.")
 @click.option("--overwrite", is_flag=True, help="Replace OUTPUT if it exists.")
 @click.option("--strip", is_flag=True, help="Drop ICC profile, EXIF, XMP, resolution and tags.")
-@click.option("-q", "--quiet", is_flag=True, help="Only errors.")
-@click.option("--json", "as_json", is_flag=True, help="A summary for machines, on stdout.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@click.option("--json", "as_json", is_flag=True, help="Print a summary for machines on stdout.")
 def command(source: Path, output: Path, as_json: bool, quiet: bool, **given: Any) -> None:
-    """See an image through a mapping: one resampling, without aliasing, from its field.
+    """Warp an image with one resampling of its field, without aliasing.
 
     \b
     thera warp scene.tif web.tif --to EPSG:3857 --resolution 10
-    thera warp scene.tif web.tif --to EPSG:3857 --cog           as fine as it is
+    thera warp scene.tif web.tif --to EPSG:3857 --cog           with pixels as large as they are
     thera warp photo.jpg flat.jpg --lens -0.12,0.03,0,0 --camera 2800,2800,2000,1500
     thera warp page.png straight.png --homography h.txt --size 2100x2970
     thera warp photo.png turned.png --affine 0,-1,4000,1,0,0 --size 4000x3000
 
-    Every output pixel sees the field through the ellipse that it covers there. Positions are in pixels from
-    the top left corner, whose own pixel has its centre at 0.5, 0.5: half a pixel more than in OpenCV.
+    Every output pixel averages the field over the ellipse that it covers. Positions are in pixels from the
+    top left corner. The first pixel has its centre at 0.5, 0.5: half a pixel more than in OpenCV.
     """
     from thera.cli.feedback import Feedback
     from thera.memory import human_bytes
@@ -152,7 +145,7 @@ def prepare(
     cog: bool,
     **given: Any,
 ) -> "WarpedRaster | WarpedPicture":
-    """What is to be done, all of it checked before anything is computed."""
+    """The warp that the options ask for, with everything checked."""
     from thera.field import Box as BoxFilter
     from thera.field import Lanczos, Seamless
     from thera.geo.raster import describe, is_raster
@@ -169,7 +162,7 @@ def prepare(
     options = Options(psf, ensemble, memory)
     view = view_of(to, size, **given)
     if to is None and (resolution is not None or bounds is not None):
-        raise InvalidInput("--resolution and --bounds are of a coordinate system: give --to as well.")
+        raise InvalidInput("--resolution and --bounds only apply to a coordinate system: give --to as well.")
     raster_asked = cog or stretch is not None or (format_of(output) is FORMATS["tiff"] and is_raster(source))
     if view is not None and not raster_asked:
         from thera.warp.pictures import prepare_warped_picture
@@ -178,18 +171,18 @@ def prepare(
         file = FileOptions(quality=quality, overwrite=overwrite, strip=strip)
         return prepare_warped_picture(source, output, loaded, view, options, file, outside)
     if outside is not None:
-        raise InvalidInput("--outside is of pictures; beyond a raster's edges is no data: leave it out.")
+        raise InvalidInput("--outside only applies to pictures; rasters have nodata there: leave it out.")
     from thera.geo.crs import reprojected
     from thera.geo.upscaling import RasterOptions, check_raster_output
     from thera.geo.warped_rasters import prepare_warped_raster
 
     check_raster_output(source, output, overwrite)
     raster = describe(source)
-    where = view or reprojected(raster, str(to), resolution=resolution, size=size, bounds=bounds)
+    grid = view or reprojected(raster, str(to), resolution=resolution, size=size, bounds=bounds)
     values = None if stretch is None else Stretch.parse(stretch)
     loaded = load(model, engine, device, precision)
     rasters = RasterOptions(values, cog, overwrite, strip)
-    return prepare_warped_raster(raster, output, loaded, where, options, rasters)
+    return prepare_warped_raster(raster, output, loaded, grid, options, rasters)
 
 
 def view_of(
@@ -201,7 +194,7 @@ def view_of(
     lens: tuple[float, ...] | None,
     camera: tuple[float, ...] | None,
 ) -> "View | None":
-    """The mapping that was asked for; None if it is one between coordinate systems."""
+    """The mapping that the options ask for; None for one between coordinate systems."""
     from thera.warp.lens import Lens
     from thera.warp.mappings import Projective
 
@@ -211,13 +204,13 @@ def view_of(
         message = " and ".join(asked) or "none of them"
         raise InvalidInput(f"Give one of --homography, --affine, --lens and --to, not {message}.")
     if camera is not None and lens is None:
-        raise InvalidInput(f"--camera is of --lens, not of {asked[0]}: leave it out.")
+        raise InvalidInput(f"--camera only applies to --lens, not to {asked[0]}: leave it out.")
     if inverse and homography is None and affine is None:
-        raise InvalidInput(f"--inverse is of a matrix, not of {asked[0]}: leave it out.")
+        raise InvalidInput(f"--inverse only applies to a matrix, not to {asked[0]}: leave it out.")
     for name, numbers, count in (("--homography", homography, 9), ("--affine", affine, 6)):
         if numbers is not None:
             if len(numbers) != count:
-                raise InvalidInput(f"{name} is {count} numbers, row by row; {len(numbers)} were given.")
+                raise InvalidInput(f"{name} needs {count} numbers, row by row; {len(numbers)} were given.")
             matrix = numbers
             return lambda shape: (size or shape, Projective(matrix, size or shape, inverse))
     if lens is None:

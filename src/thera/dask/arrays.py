@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import dask.array as da
 import numpy as np
@@ -12,19 +12,31 @@ from dask.utils import parse_bytes
 
 import dask
 from thera.dask.clusters import check_current
-from thera.dask.tasks import Job, ModelName, extremes, loaded, spans_of, upscale_chunk
+from thera.dask.tasks import (
+    ChunkScaling,
+    ModelName,
+    count_chunk,
+    loaded,
+    narrowed,
+    only,
+    ranges_of,
+    upscale_chunk,
+)
 from thera.errors import InvalidInput
-from thera.field import Filter
+from thera.field.needed import reach
 from thera.field.psf import as_filter
 from thera.imaging import DEFAULT_MODEL
 from thera.imaging.sizing import TargetSize
-from thera.imaging.tiling import reach_of
 from thera.models import Model
+from thera.models.choice import ModelChoice
+from thera.tiled import Options
+from thera.values.bands import Bands
+from thera.values.meaning import AlphaUse, Groups, Meaning, Nodata, ValueRange
+from thera.values.planes import fill_reach
 from thera.values.ranges import Range
+from thera.values.survey import Survey
 
-#: (low, high), or one such pair for each channel.
-ValueRange = Sequence[float] | Sequence[Sequence[float]]
-#: Bytes that a task may take, beside its chunks, unless told otherwise.
+#: Bytes that a task may take, beside its chunks, unless given.
 TASK_MEMORY = 2 << 30
 #: Chunks are merged until they are this many times as long as what must be seen around them.
 LEAST_CHUNK = 4
@@ -38,6 +50,9 @@ def upscale(
     size: Sequence[int] | None = None,
     channels: Literal["last", "first"] = "last",
     value_range: ValueRange | None = None,
+    groups: Groups | None = None,
+    nodata: Nodata | None = None,
+    alpha: AlphaUse | None = None,
     ensemble: bool = False,
     psf: object = None,
     engine: str = "auto",
@@ -48,18 +63,17 @@ def upscale(
     """A Dask array at another scale, or of another `size` = (height, width), up or down: lazily.
 
     `array` is H×W, H×W×C, or C×H×W with `channels="first"`, in chunks of any shape; the result has the same
-    axes and dtype. Three or four channels begin with a colour, whose three parts the network sees together;
-    every other channel is a band that it sees by itself.
+    axes and dtype.
 
-    The result is that of the whole image to float rounding, whatever the chunks: each is computed with as
-    much around it as the network sees, on the pixels of the whole output. Chunks keep their places, those
-    that are small beside what must be seen around them are merged, and those whose output is larger than
-    Dask's `array.chunk-size` are divided.
+    The result is that of `thera.upscale` on the whole array to float rounding, whatever the chunks: each is
+    computed with as much around it as the network sees, on the pixels of the whole output. Chunks keep their
+    places. Those that are small beside what must be seen around them are merged, and those whose output is
+    larger than Dask's `array.chunk-size` are divided.
 
     `model`: the name of a shipped model, or a file that all workers can read. Each loads it once.
-    `value_range`: the values that stand for black and white, as one pair or a pair for each channel. Unless
-    given, 8 and 16-bit integers span their type; other types span 0 to 1, or what they hold if that is more,
-    for which the whole array is read once before the first chunk is scaled.
+    `value_range`, `groups`, `nodata`, `alpha`: what samples mean, as in `thera.upscale`. Where the range
+    depends on the values, all of the array is read before the first chunk is scaled: once for what it spans,
+    and for percentiles once for every 16 bits of a sample.
     `ensemble`, `psf`, `engine`, `device`, `precision`: as in `thera.upscale`.
     `memory`: bytes that a task works in, beside its chunks.
 
@@ -67,40 +81,73 @@ def upscale(
     >>> upscale(image, 2.5, "edsr-air").chunks
     ((500, 500), (500,), (3,))
     """
+    settings = Settings.of(
+        model,
+        value_range=value_range,
+        groups=groups,
+        nodata=nodata,
+        alpha=alpha,
+        ensemble=ensemble,
+        psf=psf,
+        engine=engine,
+        device=device,
+        precision=precision,
+        memory=memory,
+    )
+    return scale_chunks(array, TargetSize(scale, size), settings, channels)
+
+
+class Settings(NamedTuple):
+    """How arrays are scaled: by which model, with which options, and what their samples mean."""
+
+    model: ModelName
+    options: Options
+    meaning: Meaning
+
+    @classmethod
+    def of(
+        cls,
+        model: str | Path = DEFAULT_MODEL,
+        *,
+        ensemble: bool = False,
+        psf: object = None,
+        engine: str = "auto",
+        device: str = "auto",
+        precision: str = "f32",
+        memory: int = TASK_MEMORY,
+        **meaning: Any,
+    ) -> "Settings":
+        """From the options of `upscale`."""
+        if isinstance(model, Model):
+            raise InvalidInput(
+                f"The model {model.name} was given as an object, which cannot be sent to workers: give its"
+                " name or its file."
+            )
+        name = ModelName.of(ModelChoice(str(model), engine, device, precision))
+        options = Options(None if psf is None else as_filter(psf), bool(ensemble), int(memory))
+        return cls(name, options, Meaning(**meaning))
+
+
+def scale_chunks(array: da.Array, target: TargetSize, settings: Settings, channels: str = "last") -> da.Array:
+    """What `upscale` gives."""
+    model, options, meaning = settings
     image = _channels_last(array, channels)
-    if isinstance(model, Model):
-        raise InvalidInput(
-            f"The model {model.name} was given as an object, which cannot be sent to workers: give its name"
-            " or its file."
-        )
-    count, groups = image.shape[2], _groups(image.shape[2])
-    size = TargetSize(scale=scale, size=size).for_image(image.shape[:2])
-    name = ModelName.of(model, engine, device, precision)
+    count = image.shape[2]
+    bands = meaning.bands(count, image.dtype)
+    survey = Survey(bands, image.dtype, meaning.rule(count))
+    size = target.for_image(image.shape[:2])
     check_current()
-    picked = None if psf is None else as_filter(psf)
-    rows, cols, depth = _cuts(image, size, loaded(name), picked)
+    rows, cols, depth = _cuts(image, size, loaded(model), bands, options)
     # Only where an axis is cut is there anything to overlap.
     around = depth if len(rows) > 2 else 0, depth if len(cols) > 2 else 0
-    job = Job(
-        model=name,
-        source=image.shape[:2],
-        size=size,
-        rows=rows,
-        cols=cols,
-        depth=around,
-        groups=groups,
-        dtype=image.dtype,
-        psf=picked,
-        ensemble=bool(ensemble),
-        memory=int(memory),
-    )
+    scaling = ChunkScaling(model, image.shape[:2], size, rows, cols, around, bands, options)
     image = image.rechunk((*(tuple(np.diff(at).tolist()) for at in (rows, cols)), (count,)))
     result = da.map_blocks(
         upscale_chunk,
         da.overlap.overlap(image, dict(enumerate((*around, 0))), boundary="none", allow_rechunk=False),
-        job=job,
-        spans=_spans(image, groups, value_range),
-        chunks=(*job.output_chunks(), (count,)),
+        scaling=scaling,
+        ranges=_ranges(image, survey),
+        chunks=(*scaling.output_chunks(), (count,)),
         dtype=image.dtype,
         meta=np.empty((0, 0, 0), image.dtype),
     )
@@ -110,20 +157,22 @@ def upscale(
 
 
 def _cuts(
-    image: da.Array, size: tuple[int, int], model: Model, psf: Filter | None
+    image: da.Array, size: tuple[int, int], model: Model, bands: Bands, options: Options
 ) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     """Where to cut the rows and columns of the image, and how many pixels must be seen around each chunk."""
-    source, info = image.shape[:2], model.info
-    psf = model.psf(source, size) if psf is None else psf
-    depth = info.halo + reach_of(psf, source, size, info.kappa) + info.alignment - 1
+    info = model.info
+    steps = [n / N for n, N in zip(image.shape[:2], size, strict=True)]
+    beyond = max(reach(psf, steps, info.kappa) for psf in options.filters(model, steps))
+    depth = info.halo + beyond + info.alignment - 1
+    if bands.partial:  # what stands in for samples, and the limits of an alpha, come from farther away
+        depth = max(depth + fill_reach(info.halo), math.ceil(max(steps)) + 1)
     largest = parse_bytes(dask.config.get("array.chunk-size"))
     side = math.sqrt(largest / (image.shape[2] * image.dtype.itemsize))
 
     def along(axis: int) -> tuple[int, ...]:
-        step = source[axis] / size[axis]
         # Every chunk must have an output pixel in it, and no chunk looks beyond the next.
-        least = max(LEAST_CHUNK * info.halo, depth, math.ceil(step))
-        return cuts_of(image.chunks[axis], least, max(least, int(side * min(1.0, step))))
+        least = max(LEAST_CHUNK * info.halo, depth, math.ceil(steps[axis]))
+        return cuts_of(image.chunks[axis], least, max(least, int(side * min(1.0, steps[axis]))))
 
     return along(0), along(1), depth
 
@@ -176,39 +225,21 @@ def _channels_last(array: da.Array, channels: str) -> da.Array:
     return da.moveaxis(array, 0, 2) if channels == "first" else array
 
 
-def _groups(channels: int) -> tuple[tuple[int, int], ...]:
-    """The channels that the network sees together: a colour's three, any other by itself."""
-    first = 3 if channels in (3, 4) else 1
-    return ((0, first), *((k, k + 1) for k in range(first, channels)))
-
-
-def _spans(
-    image: da.Array, groups: tuple[tuple[int, int], ...], value_range: ValueRange | None
-) -> tuple[Range, ...] | Delayed:
-    """A range for each group of channels, or the task that finds them."""
-    if value_range is not None:
-        pairs = np.broadcast_to(_pairs(value_range, image.shape[2]), (image.shape[2], 2))
-        return tuple(Range(float(pairs[a:b, 0].min()), float(pairs[a:b, 1].max())) for a, b in groups)
-    known = Range.of_type(image.dtype)
-    if known is not None:
-        return (known,) * len(groups)
+def _ranges(image: da.Array, survey: Survey) -> list[Range] | Delayed:
+    """The range of each group of bands, or the task that finds them."""
+    if not survey.passes:
+        return survey.ranges
     each = tuple((1,) * count for count in image.numblocks[:2])
-    found = da.map_blocks(extremes, image, chunks=(*each, (2 * image.shape[2],)))
-    # As an argument of a delayed function it is a graph of its own: its tasks read the chunks and let them go
-    # again, which those that scale them would otherwise have to keep until all have been seen.
-    return dask.delayed(spans_of, pure=True)(found, groups)
-
-
-def _pairs(value_range: ValueRange, channels: int) -> np.ndarray:
-    """What was given as one (low, high) or as `channels` of them."""
-    try:
-        pairs = np.asarray(value_range, np.float64)
-    except (TypeError, ValueError):
-        pairs = np.empty(0)
-    fits = pairs.shape in ((2,), (channels, 2)) and np.isfinite(pairs).all()
-    if not fits or (pairs[..., 0] >= pairs[..., 1]).any():
-        raise InvalidInput(
-            f"value_range={value_range!r} is no range: give two finite numbers, the lower one first, or such"
-            f" a pair for each of the {channels} channels."
+    kind = np.int64 if survey.combine == "sum" else np.float64
+    state: Survey | Delayed = survey
+    for _ in range(survey.passes):
+        counts = da.map_blocks(
+            count_chunk, image, survey=state, chunks=(*each, (survey.length,)), meta=np.empty((0, 0, 0), kind)
         )
-    return pairs
+        total = getattr(counts, survey.combine)(axis=(0, 1), keepdims=True, split_every=8)
+        empty = np.empty((0, 0, 0), object)
+        after = da.map_blocks(narrowed, total, survey=state, chunks=(1, 1, 1), meta=empty)
+        # As the argument of a delayed function, an array is a graph of its own: its tasks read the chunks and
+        # let them go again. If it shared them with the next pass, all chunks would be kept in memory.
+        state = dask.delayed(only, pure=True)(after)
+    return dask.delayed(ranges_of, pure=True)(state)

@@ -22,11 +22,10 @@ PATIENCE = 10
 def connected(
     scheduler: str | None, workers: int = 1, threads: int = 1, cores: int = 1
 ) -> Iterator["Client"]:
-    """A client of the scheduler at an address, or of one with so many workers on this machine, with which
-    Dask computes as long as it lasts.
+    """A client with which Dask computes: of the scheduler at an address, or of a new cluster.
 
-    Each worker on this machine does so many tasks at a time, one on each of its `threads`, and NumPy's own
-    products in each of them take so many `cores`.
+    The new cluster has so many `workers`, processes on this machine, with so many `threads` each. Each thread
+    runs one task at a time, in which NumPy's matrix products take so many `cores`.
     """
     distributed = require("distributed", "dask", "work on several processes or machines")
     if scheduler is not None:
@@ -46,9 +45,9 @@ def connected(
         distributed.LocalCluster(
             n_workers=workers,
             threads_per_worker=threads,
-            memory_limit=0,  # plans keep to theirs
+            memory_limit=0,  # tasks keep to the memory of their plans
             dashboard_address=":0",
-            silence_logs=logging.CRITICAL,  # what goes wrong is said by those who asked for it
+            silence_logs=logging.CRITICAL,  # errors reach the caller, who reports them
             env=environment,
         ) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
@@ -65,7 +64,7 @@ def _client(scheduler: str) -> "Client":
         (await connect(scheduler, timeout=PATIENCE)).abort()
 
     try:
-        # A client that fails to connect is never closed, and haunts what Dask computes in this process later.
+        # A client that fails to connect is never closed and disturbs later computations of this process.
         asyncio.run(knock())
         return Client(scheduler, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:  # of which TimeoutError is one
@@ -78,10 +77,10 @@ def _client(scheduler: str) -> "Client":
 def check(client: "Client") -> None:
     """Refuses a cluster whose scheduler or workers lack Thera, or have another version of it.
 
-    Dask reads tasks where they run. A worker that cannot is dropped, and the others wait for it.
+    Tasks are unpickled where they run. A worker that cannot do that is dropped, and the others wait for it.
     """
 
-    def version() -> str:  # being local, it is sent as it is: that takes no Thera over there
+    def version() -> str:  # a local function is sent by value, so it runs also where Thera is missing
         import thera
 
         return thera.__version__
@@ -94,9 +93,9 @@ def check(client: "Client") -> None:
     found |= {f"worker {where}": what for where, what in client.run(version, on_error="return").items()}
     for where, what in found.items():
         if what != __version__:
-            told = "no thera" if isinstance(what, Exception) else f"thera {what}"
+            message = "no thera" if isinstance(what, Exception) else f"thera {what}"
             raise ClusterError(
-                f"The Dask {where} has {told} and this is thera {__version__}: install that there, with"
+                f"The Dask {where} has {message} and this is thera {__version__}: install that there, with"
                 f" pip install 'thera[dask]=={__version__}'."
             )
 

@@ -1,10 +1,8 @@
-"""Zarr stores to another size: an array with what is written on it, or a dataset of xarray's."""
+"""Zarr stores to another size: an array with its attributes, or a dataset of xarray's."""
 
 import os
-import shutil
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,11 @@ import xarray as xr
 import zarr
 from dask.callbacks import Callback
 
-import thera.xarray
-from thera.dask.arrays import upscale
+from thera.dask.accessor import scale_dataset
+from thera.dask.arrays import Settings, scale_chunks
+from thera.dask.coordinates import spatial_dims
 from thera.errors import ImageFileError, InvalidInput, TheraError
-from thera.files import partial_path, reason_of
+from thera.files import replacing_path
 from thera.imaging.sizing import TargetSize
 
 
@@ -34,12 +33,12 @@ class StoreScaling:
     write: Callable[[Path], object]
 
     def run(self, progress: Callable[[int], object] = lambda chunks: None) -> None:
-        """Writes the output, whole or not at all. `progress` hears of chunks that this process has done."""
-        with _replacing(self.output) as path, _Chunks(progress):
+        """Writes the output, whole or not at all. `progress` is called for chunks done in this process."""
+        with replacing_path(self.output) as path, _Chunks(progress):
             try:
                 self.write(path)
             except Exception as error:
-                # Codecs have errors of their own for a chunk that is damaged; the disk's have a number.
+                # An error of the disk has a number. Codecs raise errors of their own for damaged chunks.
                 if isinstance(error, TheraError) or getattr(error, "errno", None) is not None:
                     raise
                 raise ImageFileError(
@@ -48,12 +47,12 @@ class StoreScaling:
 
 
 def prepare_store(
-    source: Path, output: Path, wish: TargetSize, *, overwrite: bool, **options: Any
+    source: Path, output: Path, target: TargetSize, settings: Settings, *, overwrite: bool = False
 ) -> StoreScaling:
     """Opens the Zarr store `source` and checks all that scaling it to `output` needs.
 
-    An array is H×W, H×W×C or C×H×W: of three axes the first is the channels' if it is shorter than the last.
-    A group is a dataset of xarray's. Chunks keep their shape. `options` are those of `thera.dask.upscale`.
+    An array is H×W, H×W×C or C×H×W. Of three axes the first is that of the channels if it is shorter than the
+    last. A group is a dataset of xarray's. Chunks keep their shape.
     """
     _check_output(source, output, overwrite)
     try:
@@ -61,18 +60,19 @@ def prepare_store(
     except Exception as error:  # damaged metadata can lead to any
         raise ImageFileError(f"{source} cannot be read as a Zarr store: {error}.") from error
     if isinstance(node, zarr.Array):
-        return _array(source, output, node, wish, options)
-    return _dataset(source, output, node, wish, options)
+        return _array(source, output, node, target, settings)
+    return _dataset(source, output, node, target, settings)
 
 
-def _array(source: Path, output: Path, node: Any, wish: TargetSize, options: dict[str, Any]) -> StoreScaling:
+def _array(source: Path, output: Path, node: Any, target: TargetSize, settings: Settings) -> StoreScaling:
     if node.ndim not in (2, 3):
         raise InvalidInput(f"The array in {source} is of shape {node.shape}: expected H×W, H×W×C or C×H×W.")
     first = node.ndim == 3 and node.shape[0] < node.shape[2]
     shape = node.shape[1:] if first else node.shape[:2]
-    size = wish.for_image(shape)
-    lazy = upscale(da.from_zarr(source), size=size, channels="first" if first else "last", **options)
-    # What is one file must be written at once.
+    size = target.for_image(shape)
+    channels = "first" if first else "last"
+    lazy = scale_chunks(da.from_zarr(source), target, settings, channels)
+    # Each file of the store is written at once.
     stored = lazy.rechunk(tuple(map(min, node.shards or node.chunks, lazy.shape)))
 
     def write(path: Path) -> None:
@@ -80,7 +80,7 @@ def _array(source: Path, output: Path, node: Any, wish: TargetSize, options: dic
         own = {"order": node.order}
         if form == 3:
             own = {"serializer": node.serializer, "dimension_names": node.metadata.dimension_names}
-        target: Any = zarr.create_array(
+        written: Any = zarr.create_array(
             path,
             shape=stored.shape,
             dtype=stored.dtype,
@@ -93,31 +93,29 @@ def _array(source: Path, output: Path, node: Any, wish: TargetSize, options: dic
             attributes=dict(node.attrs),
             **own,
         )
-        da.store(stored, target, lock=False)
+        da.store(stored, written, lock=False)
 
     return StoreScaling(source, output, shape, size, str(node.dtype), lazy.npartitions, write)
 
 
-def _dataset(
-    source: Path, output: Path, node: Any, wish: TargetSize, options: dict[str, Any]
-) -> StoreScaling:
+def _dataset(source: Path, output: Path, node: Any, target: TargetSize, settings: Settings) -> StoreScaling:
     consolidated = node.metadata.consolidated_metadata is not None
     try:
-        # Samples as they are stored, with the numbers that they are to be multiplied by beside them.
+        # Samples are scaled as they are stored. Factors and offsets stay in the attributes.
         dataset = xr.open_zarr(
             source, chunks={}, mask_and_scale=False, decode_coords="all", consolidated=consolidated
         )
-    except Exception as error:  # coordinates are read, and each codec has errors of its own
+    except Exception as error:  # coordinates are read, and codecs raise errors of their own
         raise ImageFileError(f"{source} cannot be read as a dataset: {error}.") from error
-    rows, cols = thera.xarray.spatial_dims(dataset)
+    rows, cols = spatial_dims(dataset)
     shape = dataset.sizes[rows], dataset.sizes[cols]
-    size = wish.for_image(shape)
+    size = target.for_image(shape)
     form = node.metadata.zarr_format
-    # In format 2 every array has a fill value, 0 unless another was chosen: that marks nothing.
+    # In format 2 every array has a fill value, 0 unless another was chosen: 0 does not stand for no data.
     zero = [name for name, v in dataset.data_vars.items() if form == 2 and v.attrs.get("_FillValue") == 0]
     for name in zero:
         del dataset[name].attrs["_FillValue"]
-    scaled = dataset.thera.upscale(size=size, **options)
+    scaled = scale_dataset(dataset, target, settings)
     for name in zero:
         scaled[name].attrs["_FillValue"] = 0
     images = [name for name, variable in scaled.data_vars.items() if {rows, cols} <= set(variable.dims)]
@@ -131,7 +129,7 @@ def _dataset(
 
     def write(path: Path) -> None:
         with warnings.catch_warnings():
-            # That other programs may not know it: they know the input's.
+            # It says that other programs may not read this metadata, but the input has it, too.
             warnings.filterwarnings("ignore", message="Consolidated metadata")
             scaled.to_zarr(path, mode="w-", zarr_format=form, consolidated=consolidated)
 
@@ -139,7 +137,7 @@ def _dataset(
 
 
 class _Chunks(Callback):
-    """Tells of every chunk that is scaled in this process."""
+    """Calls `progress` for every chunk that is scaled in this process."""
 
     def __init__(self, progress: Callable[[int], object]) -> None:
         super().__init__(posttask=lambda key, *rest: "upscale_chunk" in str(key) and progress(1))
@@ -155,18 +153,3 @@ def _check_output(source: Path, output: Path, overwrite: bool) -> None:
             raise ImageFileError(f"The output {output} is the input itself: choose another name.")
         if not overwrite:
             raise ImageFileError(f"The output {output} exists: pass --overwrite to replace it.")
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A folder to write that becomes `path` when all went well, and otherwise leaves nothing behind."""
-    temporary = partial_path(path)
-    try:
-        yield temporary
-        if path.exists():
-            shutil.rmtree(path)
-        temporary.replace(path)
-    except OSError as error:
-        raise ImageFileError(f"{path} could not be written: {reason_of(error)}.") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)

@@ -1,10 +1,11 @@
 """What runs on a worker: one chunk of the output, from the chunk of the input that it needs.
 
-A task carries the name of its model, never a session. Each process loads a model once and keeps it, and a
-task may run any number of times, anywhere: its result depends on what it is given alone.
+A task carries the name of its model, not the model. Each process loads a model once and keeps it. The result
+of a task depends only on what it is given, so it may run any number of times, anywhere.
 """
 
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -13,60 +14,60 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thera.field import Filter
 from thera.field.grid import Axis
 from thera.field.threads import one_core
-from thera.imaging.tiling import make_plan, output_pixels, scaled_rows
-from thera.models import Model, load
+from thera.imaging.arrays import scale_samples
+from thera.models import Model
+from thera.models.choice import ModelChoice
 from thera.models.loading import shipped
-from thera.values.planes import Plane
+from thera.tiled import Options, make_plan
+from thera.values.bands import Bands
+from thera.values.planes import ArraySamples
 from thera.values.ranges import Range
+from thera.values.survey import Survey
 
 #: Models that a worker keeps.
 KEPT = 2
 
 
 class ModelName(NamedTuple):
-    """A model as tasks name it. `version` tells contents apart that a file had at different times."""
+    """A model as tasks name it. `version` changes when the contents of its file do."""
 
-    name: str
-    engine: str
-    device: str
-    precision: str
-    version: int
+    choice: ModelChoice
+    version: int = 0
 
     @classmethod
-    def of(cls, model: str | Path, engine: str, device: str, precision: str) -> "ModelName":
+    def of(cls, choice: ModelChoice) -> "ModelName":
         """Files get the name by which workers on other machines find them in a shared folder."""
-        path = Path(model)
-        if str(model).startswith("hf:") or not path.is_file() or any(m.name == str(model) for m in shipped()):
-            return cls(str(model), engine, device, precision, 0)
-        return cls(str(path.resolve()), engine, device, precision, path.stat().st_mtime_ns)
+        # On one core: Dask keeps the others busy with other tasks.
+        choice = replace(choice, threads=1)
+        path = Path(choice.name)
+        shipped_too = any(model.name == choice.name for model in shipped())
+        if choice.name.startswith("hf:") or not path.is_file() or shipped_too:
+            return cls(choice)
+        return cls(replace(choice, name=str(path.resolve())), path.stat().st_mtime_ns)
 
 
 _loading = Lock()
 
 
 def loaded(name: ModelName) -> Model:
-    """The model of that name, loaded once in this process.
-
-    One core runs each task: it is Dask that keeps the others busy, with other tasks.
-    """
+    """The model of that name, loaded once in this process."""
     with _loading:
         return _load(name)
 
 
 @lru_cache(KEPT)
 def _load(name: ModelName) -> Model:
-    return load(name.name, name.engine, name.device, name.precision, threads=1)
+    return name.choice.load()
 
 
 @dataclass(frozen=True)
-class Job:
+class ChunkScaling:
     """All that the tasks of one scaling have in common.
 
-    `rows` and `cols` are where the input is cut into chunks, `groups` the channels that the network sees
-    together, (first, last + 1) each, and `depth` how far chunks overlap along either axis.
+    `rows` and `cols` are where the input is cut into chunks, and `depth` is how far chunks overlap along
+    either axis.
     """
 
     model: ModelName
@@ -75,11 +76,8 @@ class Job:
     rows: tuple[int, ...]
     cols: tuple[int, ...]
     depth: tuple[int, int]
-    groups: tuple[tuple[int, int], ...]
-    dtype: np.dtype
-    psf: Filter | None
-    ensemble: bool
-    memory: int
+    bands: Bands
+    options: Options
 
     def part(self, block: tuple[int, ...]) -> tuple[slice, slice]:
         """The cells of the input that a chunk of the output belongs to."""
@@ -95,55 +93,42 @@ class Job:
         return rows, cols
 
 
-def extremes(block: NDArray) -> NDArray:
-    """The lowest values of the channels of a chunk, then the highest, 1×1×2C."""
-    return np.concatenate([block.min((0, 1)), block.max((0, 1))])[None, None]
-
-
-def spans_of(found: NDArray, groups: tuple[tuple[int, int], ...]) -> tuple[Range, ...]:
-    """What the samples of each group of channels span, from the extremes of all chunks."""
-    lowest, highest = np.split(found, 2, axis=2)
-    return tuple(Range.of_extremes(lowest[..., a:b].min(), highest[..., a:b].max()) for a, b in groups)
-
-
 def upscale_chunk(
-    block: NDArray, *, job: Job, spans: tuple[Range, ...], block_id: tuple[int, ...] = ()
+    block: NDArray, *, scaling: ChunkScaling, ranges: list[Range], block_id: tuple[int, ...] = ()
 ) -> NDArray:
     """One chunk of the output, h'×w'×C.
 
     `block` is its part of the input, and what lies within the overlap around it, h×w×C.
     """
-    model = loaded(job.model)
-    part = job.part(block_id)
-    top, left = (max(0, cells.start - depth) for cells, depth in zip(part, job.depth, strict=True))
-    plan = make_plan(
-        model.info,
-        job.source,
-        job.size,
-        fields=4 if job.ensemble else 1,
-        psf=model.psf(job.source, job.size) if job.psf is None else job.psf,
-        memory=job.memory,
-        held=0,
-        part=part,
-        good_enough=1.0,  # what memory is left over helps nobody
-    )
-    shape = [
-        output_pixels(Axis.whole(n, N), cells.start, cells.stop)
-        for n, N, cells in zip(job.source, job.size, part, strict=True)
-    ]
-    out = np.empty((*(pixels.stop - pixels.start for pixels in shape), block.shape[2]), job.dtype)
-    # One group of channels after the other, lest their fields be held side by side.
-    for (first, last), span in zip(job.groups, spans, strict=True):
-        plane = Plane(block, slice(first, last), span)
+    model = loaded(scaling.model)
+    part = scaling.part(block_id)
+    top, left = (max(0, cells.start - depth) for cells, depth in zip(part, scaling.depth, strict=True))
+    samples = ArraySamples(block, scaling.bands, scaling.source, (top, left))
+    # The memory is there in any case: the plan with the least work is taken, however much of it that needs.
+    plan = make_plan(model, scaling.source, scaling.size, scaling.options, part=part, good_enough=1.0)
+    with one_core():
+        return scale_samples(model, samples, ranges, plan, scaling.options)
 
-        def cells(above: int, before: int, below: int, behind: int, plane: Plane = plane) -> NDArray:
-            return plane.cells(above - top, before - left, below - top, behind - left)
 
-        done = 0
-        with one_core():
-            for rows, cols, (values,) in scaled_rows(
-                model, [cells], plan, ensemble=job.ensemble, psf=job.psf
-            ):
-                plane.put(values, rows, cols, out[done : done + len(rows)])
-                done += len(rows)
-    return out
+def count_chunk(block: NDArray, *, survey: Survey) -> NDArray:
+    """What a chunk adds to a pass of a survey, 1×1×n."""
+    samples = ArraySamples.whole(block, survey.bands)
+    window = samples.read((0, 0, block.shape[0], block.shape[1]), range(block.shape[2]))
+    return survey.counted(*window)[None, None]
+
+
+def narrowed(counts: NDArray, *, survey: Survey) -> NDArray:
+    """The survey after a pass, 1×1×1, with what all chunks add up to."""
+    result = np.empty((1, 1, 1), object)
+    result[...] = deepcopy(survey)  # a task leaves what it is given as it is
+    result[0, 0, 0].narrow(counts.ravel())
+    return result
+
+
+def only(array: NDArray) -> Survey:
+    """The only element of an array."""
+    return array.item()
+
+
+def ranges_of(survey: Survey) -> list[Range]:
+    return survey.ranges

@@ -1,4 +1,4 @@
-"""The rotation ensemble: the mean of what the fields of an image, turned by quarters, show."""
+"""The rotation ensemble: the mean over the four quarter turns of an image."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ Array = Any  # a NumPy or torch array; see array-api-compat
 ROTATIONS = 4
 
 
-def mean(readings: Iterable[Array]) -> Array:
-    """The mean of arrays of one shape, added up one at a time. The first array is written to.
+def mean(arrays: Iterable[Array]) -> Array:
+    """The mean of arrays of one shape, added up one at a time. It overwrites the first array.
 
     >>> import numpy as np
     >>> mean(np.full(2, value) for value in (1.0, 2.0, 6.0))
@@ -19,10 +19,10 @@ def mean(readings: Iterable[Array]) -> Array:
     """
     total: Array = None
     count = 0
-    for values in readings:
+    for array in arrays:
         if total is None:
-            total = values
+            total = array
         else:
-            total += values
+            total += array
         count += 1
     return total if count == 1 else total / count

@@ -1,4 +1,4 @@
-"""`Head`: what all fields of a model share, and the tables that renderings make of it.
+"""`Head`: what all fields of a model share, and the tables that rendering precomputes from it.
 
 With sin(w·x + φ) = cos φ · sin(w·x) + sin φ · cos(w·x), all cells that are read at the same offsets x share
 one table of sin(w·x) and cos(w·x), filters and derivatives included, and
@@ -6,7 +6,7 @@ one table of sin(w·x) and cos(w·x), filters and derivatives included, and
     Φ - I = Σₖ aₖ cos φₖ · table[k] + Σₖ aₖ sin φₖ · table[c + k]
 
 is a product of [cells·channels × 2c] by [2c × offsets]: no sine and no network per output pixel. A table
-depends on the grid, the filter and the bank, not on the image: the head keeps those it was asked for last.
+depends on the grid, the filter and the frequencies, not on the image. The head caches recently used ones.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from thera.field.psf import to_numpy
 from thera.lru import LRU
 
 Array = Any  # a NumPy or torch array; see array-api-compat
-Shift = tuple[Array, Array]  # what is added to the phases: (h, c) by row and (w, c) by column of the cells
-# Bytes of all tables that a head keeps. At ×4 a table of 512 components has 64 KiB; at other scales its
-# shifts have 2 KiB for each row and column of the image.
+Shift = tuple[Array, Array]  # added to the phases: (h, c) for rows and (w, c) for columns of cells
+# Bytes of cached tables per head. At ×4 a table of 512 components has 64 KiB; at other scales its shifts
+# have 2 KiB for each row and column of the image.
 TABLE_BYTES = 16 << 20
 
 
@@ -41,26 +41,24 @@ amplitudes a (row-major), then the c phases φ; both None where the features are
     | kappa | number | the diffusivity κ |
     """
 
-    fused = (
-        False  # whether coefficients are never stored, so that blocks may be as large as their values allow
-    )
+    fused = False  # True if coefficients are never stored, so that blocks can be larger
 
     def __init__(self, weight: Array | None, bias: Array | None, components: Array, kappa: float) -> None:
         self.weight = None if weight is None else float32(weight)
         self.bias = None if bias is None else float32(bias)
-        # Tables are made of these on the host, in float64.
+        # The host makes tables from these, in float64.
         self.components = to_numpy(components).astype(np.float64)
         self.kappa = float(kappa)
         self.tables = LRU[Any](TABLE_BYTES)
 
     @property
     def place(self) -> Hashable:
-        """Where a table must have been made to be used now, beyond its device."""
+        """Part of a table's cache key: on a GPU, the stream that made it, which alone may use it."""
         return None
 
     def turned(self) -> Head:
-        """The head of the same fields turned by a quarter: x = (row, column) goes to (-column, row), and with
-        it w·x to (w₂, -w₁)·x."""
+        """The head of the same fields after a quarter turn, which takes x = (row, column) to (-column, row)
+        and w = (w₁, w₂) to (w₂, -w₁)."""
         head = copy.copy(self)
         head.components = np.stack([self.components[1], -self.components[0]])
         head.tables = LRU[Any](TABLE_BYTES)
@@ -68,7 +66,7 @@ amplitudes a (row-major), then the c phases φ; both None where the features are
 
     @cached_property
     def by_channel(self) -> tuple[Array, Array]:
-        """Weight and bias with the amplitudes channel by channel, so that each channel's c are contiguous."""
+        """Weight and bias reordered so that the c amplitudes of each channel are contiguous."""
         outputs, c = self.weight.shape[1], self.components.shape[1]  # type: ignore[union-attr]
         order = np.arange(outputs - c).reshape(c, -1).T.ravel()
         order = np.concatenate([order, np.arange(outputs - c, outputs)])
@@ -93,7 +91,8 @@ amplitudes a (row-major), then the c phases φ; both None where the features are
     def oscillations(self, features: Array, shift: Shift | None, table: Array) -> Array:
         """Φ - I of h×w cells at the table's offsets: features (h, w, C), table (2c, offsets).
 
-        Returns (h·w, channels, offsets). The last layer, c sines and cosines per cell, and two products.
+        Returns (h·w, channels, offsets). It applies the last layer, takes c sines and cosines per cell, and
+        multiplies two pairs of matrices.
         """
         xp = array_namespace(features)
         amplitude, phase = self.coefficients(xp.reshape(features, (-1, features.shape[-1])))

@@ -17,14 +17,14 @@ from thera.field.head import Head, float32
 from thera.field.namespace import array_namespace
 from thera.field.psf import Covariance, as_filter, to_numpy
 from thera.field.warp import as_mapping
-from thera.field.wide import Outside, read
+from thera.field.wide import Outside, sample
 
 Array = Any  # a NumPy or torch array; see array-api-compat
-MEMORY, ACCELERATOR_MEMORY = 256 << 20, 1 << 30  # bytes to work in, unless said otherwise
+MEMORY, ACCELERATOR_MEMORY = 256 << 20, 1 << 30  # default working memory in bytes
 
 
 class RenderOptions(TypedDict, total=False):
-    """What `HeatField.render` takes, and all that renders with it."""
+    """The options of `HeatField.render` and of the methods that call it."""
 
     scale: float | Sequence[float] | None
     size: Sequence[int] | None
@@ -41,13 +41,13 @@ class HeatField:
     | argument | shape | meaning |
     | --- | --- | --- |
     | pixels | H×W×channels | I, the colour each local field oscillates about |
-    | features | H×W×C | what the head makes the coefficients of; without a head, the coefficients |
+    | features | H×W×C | input of the head, which makes the coefficients; without a head, the coefficients |
     | head_weight, head_bias | C×(channels + 1)c, (channels + 1)c | `features @ head_weight + head_bias` are \
 the c×channels amplitudes a (row-major), then the c phases φ |
     | components | 2×c | the frequencies w: down the rows, along the columns; radians per input pixel |
     | kappa | number | the diffusivity κ |
 
-    Arrays are NumPy's or torch's, on any device, and renderings are of the same kind, in float32. Positions
+    Arrays are NumPy's or torch's, on any device. Renderings are of the same kind, in float32. Positions
     are (row, column) in input pixels from the top left corner; pixel p spans [p, p + 1).
 
     >>> rng = np.random.default_rng(0)
@@ -78,7 +78,7 @@ the c×channels amplitudes a (row-major), then the c phases φ |
 
     @classmethod
     def of(cls, head: Head, pixels: Array, features: Array) -> HeatField:
-        """The field of an image under a head that it shares with others, and with it the tables to render."""
+        """A field with a head, and therefore cached tables, that it shares with other fields."""
         field = cls.__new__(cls)
         field._set(head, pixels, features)
         return field
@@ -91,11 +91,11 @@ the c×channels amplitudes a (row-major), then the c phases φ |
     def from_coefficients(
         cls, pixels: Array, amplitude: Array, phase: Array, components: Array, kappa: float
     ) -> HeatField:
-        """A field of known coefficients: pixels H×W×channels, amplitude H×W×c×channels, phase H×W×c."""
+        """A field with known coefficients: pixels H×W×channels, amplitude H×W×c×channels, phase H×W×c."""
         xp = _library(pixels=pixels, amplitude=amplitude, phase=phase)
         if amplitude.ndim != 4 or tuple(phase.shape) != tuple(amplitude.shape[:3]):
             raise InvalidInput(
-                f"amplitude is of shape {tuple(amplitude.shape)} and phase of {tuple(phase.shape)}; "
+                f"amplitude has shape {tuple(amplitude.shape)} and phase {tuple(phase.shape)}; "
                 "they must be H×W×c×channels and H×W×c."
             )
         H, W = amplitude.shape[:2]
@@ -109,7 +109,9 @@ the c×channels amplitudes a (row-major), then the c phases φ |
         if not (math.isfinite(self.kappa) and self.kappa >= 0):
             raise InvalidInput(f"kappa={self.kappa!r} must be a finite number of at least 0.")
         if self.pixels.ndim != 3 or min(self.pixels.shape) < 1:
-            raise InvalidInput(f"pixels of shape {tuple(self.pixels.shape)} must be H×W×channels, none 0.")
+            raise InvalidInput(
+                f"pixels of shape {tuple(self.pixels.shape)} must be H×W×channels, all above 0."
+            )
         outputs = (self.channels + 1) * c
         width = outputs if self.head_weight is None else self.head_weight.shape[0]
         if tuple(self.features.shape) != (*self.shape, width):
@@ -122,7 +124,7 @@ the c×channels amplitudes a (row-major), then the c phases φ |
         heads = tuple(self.head_weight.shape), tuple(self.head_bias.shape)
         if heads != ((width, outputs), (outputs,)):
             raise InvalidInput(
-                f"The head is of shapes {heads[0]} and {heads[1]}; "
+                f"The head has shapes {heads[0]} and {heads[1]}; "
                 f"for {c} components and {self.channels} channels they must be C×{outputs} and {outputs}."
             )
 
@@ -183,7 +185,7 @@ the c×channels amplitudes a (row-major), then the c phases φ |
 
     @property
     def memory(self) -> int:
-        """Bytes to work in where nothing else is said: large blocks keep an accelerator busy."""
+        """Default working memory in bytes. It is larger on an accelerator, which large blocks keep busy."""
         return MEMORY if self.on_cpu else ACCELERATOR_MEMORY
 
     def render(
@@ -198,11 +200,11 @@ the c×channels amplitudes a (row-major), then the c phases φ |
     ) -> Array:
         """The field on a regular grid, H'×W'×channels, float32, unclipped.
 
-        `scale`: a positive number or one per axis (rows, columns), up or down; or `size`: (H', W').
-        `region`: (top, left, bottom, right) in input pixels; `size` is then the region's.
-        `psf`: a filter, or a function of the frequencies; `Gaussian()`, the paper's, unless given.
+        `scale`: a positive number, or one per axis (rows, columns); below 1 scales down. Or `size`: (H', W').
+        `region`: (top, left, bottom, right) in input pixels; `size` is then the size of the region's output.
+        `psf`: a filter, or a function of the frequencies. The default is the paper's `Gaussian()`.
         `derivative`: orders along (rows, columns), per input pixel.
-        `memory`: bytes to work in, beyond the result: 256 MiB, or 1 GiB on an accelerator, unless given.
+        `memory`: working memory in bytes besides the result; by default 256 MiB, or 1 GiB on an accelerator.
 
         >>> field = HeatField(np.ones((2, 2, 3)), np.zeros((2, 2, 4)), None, None, np.ones((2, 1)), 0.03)
         >>> float(field.render(scale=(1.5, 3)).min())
@@ -215,7 +217,7 @@ the c×channels amplitudes a (row-major), then the c phases φ |
     def render_bands(
         self, *, derivative: tuple[int, int] = (0, 0), **options: Unpack[RenderOptions]
     ) -> Iterator[tuple[int, Array]]:
-        """What `render` gives, as (first row, band) from top to bottom, for outputs larger than memory.
+        """The output of `render` as (first row, band) from top to bottom, for outputs larger than memory.
 
         >>> field = HeatField(np.ones((2, 2, 3)), np.zeros((2, 2, 4)), None, None, np.ones((2, 1)), 0.03)
         >>> sum(len(band) for first_row, band in field.render_bands(scale=100, memory=1_000_000))
@@ -252,9 +254,9 @@ the c×channels amplitudes a (row-major), then the c phases φ |
     ) -> Array:
         """The field at points (..., 2), (row, column) in input pixels from the top left: (..., channels).
 
-        Each point is a pixel of the filter `psf`, as large as an input pixel unless `jacobian`, (2, 2) or
-        (..., 2, 2), gives its two sides as columns. Or `covariance`, of the same shapes, is the covariance in
-        input pixels² of the Gaussian it is read through. Points outside the image are moved to its edge, or
+        Each point is an output pixel, filtered by `psf`. It is as large as an input pixel, unless `jacobian`,
+        (2, 2) or (..., 2, 2), gives its two sides as columns. Or `covariance`, of the same shapes, gives the
+        covariance in input pixels² of a Gaussian filter. Points outside the image are moved to its edge, or
         get the value `outside`.
 
         >>> field = HeatField(np.ones((2, 2, 3)), np.zeros((2, 2, 4)), None, None, np.ones((2, 1)), 0.03)
@@ -276,7 +278,7 @@ the c×channels amplitudes a (row-major), then the c phases φ |
                 "give finite numbers of shape (2, 2), or one such matrix for each point."
             )
         steps = steps if steps.ndim == 2 else steps.reshape(-1, 2, 2)
-        values = read(self, at.reshape(-1, 2), steps, filter_, outside, memory or self.memory)
+        values = sample(self, at.reshape(-1, 2), steps, filter_, outside, memory or self.memory)
         return self.namespace.reshape(values, (*at.shape[:-1], self.channels))
 
     def warp(
@@ -288,12 +290,12 @@ the c×channels amplitudes a (row-major), then the c phases φ |
         outside: Outside = "edge",
         memory: int | None = None,
     ) -> Array:
-        """The field seen through a mapping, H'×W'×channels, with elliptical anti-aliasing at every pixel.
+        """The field warped by a mapping, H'×W'×channels, with elliptical anti-aliasing at every pixel.
 
         `mapping` takes (row, column) in the output to (row, column) in the input, both in pixels from the top
         left corner: a 3×3 homography, a 2×3 affine matrix, or a function of points (N, 2) in the field's own
-        library (float64; torch functions are differentiated, others differenced). `outside` as in `sample`;
-        beyond a horizon there is no edge, and a value must be given.
+        library (float64; differentiated by torch, or by finite differences). `outside` is as in `sample`;
+        beyond a horizon there is no edge, so a value must be given.
 
         >>> field = HeatField(np.ones((2, 2, 3)), np.zeros((2, 2, 4)), None, None, np.ones((2, 1)), 0.03)
         >>> field.warp([[0.5, 0, 0], [0, 0.5, 0]], size=(4, 4)).shape
@@ -308,12 +310,12 @@ the c×channels amplitudes a (row-major), then the c phases φ |
         for start in range(0, rows, height):
             band = np.arange(start, min(start + height, rows)) + 0.5
             grid = np.stack(np.meshgrid(band, np.arange(cols) + 0.5, indexing="ij"), axis=-1)
-            values = read(self, *locate(grid.reshape(-1, 2)), filter_, outside, memory)
+            values = sample(self, *locate(grid.reshape(-1, 2)), filter_, outside, memory)
             out[start : start + len(band), :, :] = xp.reshape(values, (len(band), cols, self.channels))
         return out
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the field to a file, so that encoding happens once. `HeatField.load` reads it.
+        """Write the field to a file, so that it is encoded only once. `HeatField.load` reads it.
 
         >>> import tempfile
         >>> field = HeatField(np.ones((2, 2, 3)), np.zeros((2, 2, 4)), None, None, np.ones((2, 1)), 0.03)
@@ -337,7 +339,7 @@ the c×channels amplitudes a (row-major), then the c phases φ |
 
 
 def _library(**arrays: Array | None) -> Any:
-    """The one array library of all these."""
+    """The array library that all these arrays share."""
     given = {name: array for name, array in arrays.items() if array is not None}
     try:
         return array_namespace(*given.values())
@@ -357,5 +359,5 @@ def _square_root(covariance: np.ndarray, kappa: float) -> np.ndarray:
     symmetric = np.allclose(covariance, np.swapaxes(covariance, -1, -2))
     values, vectors = np.linalg.eigh(covariance)
     if not symmetric or not np.all(values > -1e-12) or kappa == 0:
-        raise InvalidInput("A covariance must be symmetric, positive and of a field that diffuses (κ > 0).")
+        raise InvalidInput("A covariance must be symmetric and positive, and the field's κ must be above 0.")
     return vectors * np.sqrt(np.maximum(values, 0) / (2 * kappa))[..., None, :]

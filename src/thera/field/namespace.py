@@ -1,4 +1,4 @@
-"""The array library of an array: the one place that asks."""
+"""The array library of an array."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 
 
 def array_namespace(*arrays: Any) -> Any:
-    """NumPy itself, which speaks the standard since 2.1, or what array-api-compat gives for the others.
+    """NumPy itself, which follows the array API standard since 2.1, or array-api-compat's wrapper of another.
 
-    Its wrapper around NumPy would import NumPy's test and Fortran tools: 50 ms of every start.
+    The wrapper of NumPy would import NumPy's test and Fortran tools, which takes 50 ms at every start.
     """
     if all(isinstance(array, np.ndarray | np.generic) for array in arrays):
         return np

@@ -1,4 +1,4 @@
-"""Which cells of a field an output is read from: the one place that knows how far filters look."""
+"""The cells of a field that an output needs. Only this module knows how far filters reach."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from thera.field.grid import OVERLAP, Axis, Box
+from thera.field.grid import BLEND_REACH, Axis, Box
 from thera.field.points import principal_axes
 from thera.field.psf import Filter
 from thera.field.wide import SHEET_SAMPLES
 
 
 def margin(psf: Filter, largest: float, smallest: float, kappa: float, passes: int = 1) -> float:
-    """How far from its centre, in input pixels, an output pixel is read beyond its own cell.
+    """How far from its centre, in input pixels, an output pixel needs cells beyond its own.
 
-    `largest` and `smallest` are the sides of the output pixel in input pixels. `passes`: 2 if samples may
-    themselves be averages of samples, so that the variances of two Gaussians add up.
+    `largest` and `smallest` are the sides of the output pixel in input pixels. `passes` is 2 if samples may
+    be averages of other samples, so that the variances of two Gaussians add up.
     """
     footprint = (psf.footprint or 0.0) * largest
     if footprint <= 1:
-        return 1.001 * OVERLAP if smallest < psf.finest else 0.0  # near a border, both cells are read
+        return 1.001 * BLEND_REACH if smallest < psf.finest else 0.0  # near a border both cells are blended
     return math.sqrt(passes) * psf.radius(footprint, 0.0, kappa) + 1 + passes
 
 
 def reach(psf: Filter, steps: Sequence[float], kappa: float) -> int:
-    """An upper bound of the cells beyond its own that an output pixel with these sides is read from."""
+    """At most how many cells beyond its own an output pixel with these sides needs, in each direction."""
     return math.ceil(max(margin(psf, step, step, kappa) for step in steps))
 
 
 def cells_needed(rows: Axis, cols: Axis, shape: tuple[int, int], psf: Filter, kappa: float) -> Box:
-    """The cells of a field of `shape` that the output pixels of two axes are read from."""
+    """The cells of a field of `shape` that the output pixels of two axes need."""
     axes, margins = (rows, cols), [margin(psf, axis.step, axis.step, kappa) for axis in (rows, cols)]
     low = [float(axis.centre[0]) - beyond for axis, beyond in zip(axes, margins, strict=True)]
     high = [float(axis.centre[-1]) + beyond for axis, beyond in zip(axes, margins, strict=True)]
@@ -41,14 +41,14 @@ def cells_needed(rows: Axis, cols: Axis, shape: tuple[int, int], psf: Filter, ka
 def cells_needed_at(
     points: np.ndarray, jacobian: np.ndarray, shape: tuple[int, int], psf: Filter, kappa: float
 ) -> Box:
-    """The cells of a field of `shape` that points (N, 2) in it are read from, N ≥ 1.
+    """The cells of a field of `shape` that points (N, 2) in it need, N ≥ 1.
 
     `jacobian`, (2, 2) or (N, 2, 2), holds the sides of the output pixels as columns.
     """
     sizes = principal_axes(jacobian)[1]
     largest, smallest = float(sizes[..., 0].max()), sizes[..., 1]
     beyond = margin(psf, largest, float(smallest.min()), kappa, passes=2)
-    # Samples of large footprints lie on a grid of powers of two: the same one in every window.
+    # Samples of large footprints lie on a grid with a step of 2ᵏ, which must be the same in every window.
     footprint = max(1.0, float(smallest.max()) * (psf.footprint or 1.0))
     aligned = 2 ** max(0, math.floor(math.log2(footprint / SHEET_SAMPLES)))
     return _box(points.min(axis=0) - beyond, points.max(axis=0) + beyond, shape, aligned)
@@ -60,7 +60,7 @@ def _box(
     shape: tuple[int, int],
     aligned: int = 1,
 ) -> Box:
-    """All cells from the positions `low` to `high`, as far as they lie in a field of `shape`."""
+    """The cells of a field of `shape` between two positions, out to multiples of `aligned`."""
     bottom, right = (
         min(n, -(-(math.floor(end) + 1) // aligned) * aligned) for n, end in zip(shape, high, strict=True)
     )

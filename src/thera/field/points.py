@@ -1,4 +1,4 @@
-"""The field at arbitrary points, each read in the cell it falls in and through a footprint of its own."""
+"""The field at arbitrary points, each evaluated in its own cell with its own footprint."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from thera.field.grid import OVERLAP
+from thera.field.grid import BLEND_REACH
 from thera.field.psf import Filter
 from thera.field.tables import CACHED_BYTES, send
-from thera.field.threads import each
+from thera.field.threads import map_blocks
 
 if TYPE_CHECKING:
     from thera.field.heatfield import HeatField
@@ -20,19 +20,19 @@ Array = Any
 def evaluate(field: HeatField, points: np.ndarray, jacobian: np.ndarray, psf: Filter, memory: int) -> Array:
     """Φ at points (N, 2) in the image, filtered within their cells: (N, channels).
 
-    `jacobian`, (2, 2) or (N, 2, 2), holds the steps of an output pixel in input pixels. Where these are finer
-    than the filter is made for, they are read as of that size, and about a border in both of its cells.
+    `jacobian`, (2, 2) or (N, 2, 2), holds the sides of the output pixels in input pixels. Pixels smaller than
+    `psf.finest` use that size; near a border both cells are blended.
     """
     cell = np.clip(np.floor(points), 0, np.array(field.shape) - 1).astype(np.int64)
     size = principal_axes(jacobian)[1][..., 0] if psf.finest else np.array(np.inf)
     if not np.any(size < psf.finest):
-        return _within(field, cell, points - cell - 0.5, jacobian, psf, memory)
+        return _evaluate_cells(field, cell, points - cell - 0.5, jacobian, psf, memory)
     jacobian = jacobian * np.maximum(psf.finest / np.maximum(size, 1e-30), 1)[..., None, None]
-    cells, share = _overlapping(points, cell, size < psf.finest, field.shape)
+    cells, share = _nearest_cells(points, cell, size < psf.finest, field.shape)
     which, corner = np.nonzero(share)
     cells, footprints = cells[which, corner], jacobian if jacobian.ndim == 2 else jacobian[which]
-    values = _within(field, cells, points[which] - cells - 0.5, footprints, psf, memory)
-    rows = np.zeros(share.shape, np.int64)  # where the reading of each share is; those that are 0 take any
+    values = _evaluate_cells(field, cells, points[which] - cells - 0.5, footprints, psf, memory)
+    rows = np.zeros(share.shape, np.int64)  # the value of each share; shares of 0 may take any
     rows[which, corner] = np.arange(len(which))
     xp = field.namespace
     taken = xp.take(values, xp.asarray(rows.ravel(), device=field.device), axis=0)
@@ -40,25 +40,25 @@ def evaluate(field: HeatField, points: np.ndarray, jacobian: np.ndarray, psf: Fi
     return xp.sum(taken * send(field, share)[:, :, None], axis=1)
 
 
-def _overlapping(
+def _nearest_cells(
     points: np.ndarray, cell: np.ndarray, fine: np.ndarray, shape: tuple[int, int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The four cells (N, 4, 2) nearest to points, and the share (N, 4) of each: for points that are `fine`
-    as of `grid.overlapping`, down the rows and along the columns; else all is the first's, their own."""
+    """The four cells (N, 4, 2) nearest to points, and the share (N, 4) of each, blended as in
+    `grid.blend_cells` along both axes. A point that is not `fine` uses only its own cell, the first."""
     offset = points - cell - 0.5
-    ahead = cell + np.where(offset > 0, 1, -1)  # the cell behind the nearest border
-    share = np.maximum(0.5 - (0.5 - np.abs(offset)) / (2 * OVERLAP), 0) * np.reshape(fine, (-1, 1))
+    ahead = cell + np.where(offset > 0, 1, -1)  # the cell across the nearest border
+    share = np.maximum(0.5 - (0.5 - np.abs(offset)) / (2 * BLEND_REACH), 0) * np.reshape(fine, (-1, 1))
     share *= (ahead >= 0) & (ahead < shape)
     corners = np.array([(0, 0), (0, 1), (1, 0), (1, 1)])
     cell, ahead, share = cell[:, None], ahead[:, None], share[:, None]
     return np.where(corners, ahead, cell), np.where(corners, share, 1 - share).prod(-1)
 
 
-def _within(
+def _evaluate_cells(
     field: HeatField, cell: np.ndarray, offset: np.ndarray, jacobian: np.ndarray, psf: Filter, memory: int
 ) -> Array:
-    """Φ of cells (N, 2) at offsets (N, 2) from their centres. They are taken cell by cell, so that the head
-    is applied once to each that is read."""
+    """Φ of cells (N, 2) at offsets (N, 2) from their centres. Points are sorted by cell, so that the head is
+    applied once to each cell."""
     xp, device = field.namespace, field.device
     H, W = field.shape
     flat = cell[:, 0] * W + cell[:, 1]
@@ -90,7 +90,7 @@ def _within(
         waves = xp.vecdot(xp.take(amplitude, which, axis=0), sines[:, None, :], axis=-1)
         return waves + xp.take(xp.take(pixels, cells, axis=0), which, axis=0)
 
-    return restore(field, each(field.pixels, values, range(0, len(flat), step)), order)
+    return unsort(field, map_blocks(field.pixels, values, range(0, len(flat), step)), order)
 
 
 def principal_axes(jacobian: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -104,8 +104,8 @@ def principal_axes(jacobian: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return directions, np.sqrt(np.stack([mean + radius, np.maximum(mean - radius, 0)], -1))
 
 
-def restore(field: HeatField, parts: list[Array], order: np.ndarray) -> Array:
-    """Rows computed in the given order, put back where they belong."""
+def unsort(field: HeatField, parts: list[Array], order: np.ndarray) -> Array:
+    """Rows that were computed in the given order, back in their original order."""
     xp = field.namespace
     back = np.empty_like(order)
     back[order] = np.arange(len(order))

@@ -1,9 +1,8 @@
-"""Filters: the point spread functions a field is read through.
+"""Filters: the point spread functions of output pixels.
 
-Every sinusoid of a field passes through a filter by one multiplication with the filter's transfer function,
-which is an exact convolution. A filter is therefore a function of the frequency as the output sees it,
-ν = Jᵀw in radians per output pixel, where J is the Jacobian of the output's pixel steps in input pixels
-(diag(1/s₁, 1/s₂) for a resize); the output's Nyquist frequency is |ν| = π.
+Multiplying a sinusoid by the filter's transfer function is an exact convolution. So a filter is a function of
+the frequency in the output, ν = Jᵀw in radians per output pixel. The columns of J are the sides of an output
+pixel in input pixels (diag(1/s₁, 1/s₂) for a resize). The output's Nyquist frequency is |ν| = π.
 """
 
 from __future__ import annotations
@@ -23,42 +22,40 @@ from thera.field.namespace import array_namespace
 
 Array = Any  # a NumPy or torch array; see array-api-compat
 
-# The paper's κ: a Gaussian of covariance 2κ₀ passes half of the amplitude at the Nyquist frequency. A trained
-# κ is smaller, too small to keep a downscaled picture from aliasing: it passes ¾ there.
+# The paper's κ: a Gaussian of covariance 2κ passes half of the amplitude at the Nyquist frequency. A trained
+# κ is smaller and passes ¾ there, which would let a downscaled picture alias.
 NYQUIST_KAPPA = math.log(4) / (2 * math.pi**2)
 
-FINEST = 1 / 8  # beyond all scales that networks are trained at
-
-
-# Where jinc(r) = 2 J₁(πr) / (πr), the transform of a disc of diameter 1, is 0.
+FINEST = 1 / 8  # in input pixels; networks are trained at scales below ×8
+# Zeros of jinc(r) = 2 J₁(πr) / (πr), the transform of a disc of diameter 1.
 JINC_ZEROS = (1.2196699, 2.2331306, 3.2383155)
 
 
 class Filter(ABC):
-    """A point spread function, known by its transfer function."""
+    """A point spread function, given by its transfer function."""
 
     @property
     def footprint(self) -> float | None:
-        """Its size in output pixels, or None if it never looks beyond the cell it is read in.
+        """Its size in output pixels, or None if it never reaches beyond one cell.
 
-        A footprint larger than an input pixel is spread across cells (see `spread`).
+        A footprint larger than an input pixel averages several cells (see `spread`).
         """
         return 1.0
 
     @property
     def finest(self) -> float:
-        """The smallest output pixel that it is made for, in input pixels: smaller ones are read as of this
-        size, and across the borders of cells (`grid.overlapping`). At 0 all are read as they are."""
+        """Output pixels smaller than this, in input pixels, use this size and blend cells at their borders
+        (`grid.blend_cells`). At 0 there is no smallest size and no blending."""
         return 0.0
 
     @abstractmethod
     def response(self, nu1: Array, nu2: Array, kappa: float) -> Array:
-        """The factor of the frequencies ν₁ (down the rows) and ν₂ (along the columns)."""
+        """The gain at the frequencies ν₁ (down the rows) and ν₂ (along the columns)."""
 
     def transfer(self, components: Array, jacobian: Array, kappa: float) -> Array:
-        """The factor of each component: (2, c) and (..., 2, 2) to (..., c)."""
+        """The gain of each component: (2, c) and (..., 2, 2) to (..., c)."""
         w1, w2 = components[0, :], components[1, :]
-        # ν = Jᵀw, not as a matrix product: a GPU may be told to round those.
+        # ν = Jᵀw, not as a matrix product, which a GPU may compute in lower precision.
         nu1 = jacobian[..., 0, 0, None] * w1 + jacobian[..., 1, 0, None] * w2
         nu2 = jacobian[..., 0, 1, None] * w1 + jacobian[..., 1, 1, None] * w2
         return self.response(nu1, nu2, kappa)
@@ -66,19 +63,19 @@ class Filter(ABC):
     def variance(self, size: Array, kappa: float) -> Array:
         """Variance, in input pixels², of a footprint of `size` input pixels.
 
-        Up to one input pixel the field's own κ holds, beyond it the paper's.
+        It uses the field's own κ up to one input pixel, and the paper's beyond.
         """
         return 2 * kappa * np.minimum(size, 1) ** 2 + 2 * NYQUIST_KAPPA * (np.maximum(size, 1) ** 2 - 1)
 
     def spread(
         self, distance: np.ndarray, size: float, fine: float, kappa: float, order: int
     ) -> list[np.ndarray]:
-        """Weights, up to a common factor, of field samples at `distance` input pixels from an output pixel,
-        and their derivatives by the output pixel's position up to `order`.
+        """Weights, up to a common factor, of samples at `distance` input pixels from an output pixel, and
+        their derivatives by the output pixel's position up to `order`.
 
-        `size` is the footprint and `fine` the samples' spacing, both in input pixels; the samples have
-        already passed the filter at a footprint of `fine`. What remains is a Gaussian, for the filters
-        without a spatial form too.
+        `size` is the footprint and `fine` the samples' spacing, both in input pixels. The samples are already
+        filtered with a footprint of `fine`. The rest of the filter is a Gaussian, also for filters without a
+        spatial form.
         """
         sigma = self.remaining(size, fine, kappa)
         weight = np.exp(-0.5 * (distance / sigma) ** 2)
@@ -90,7 +87,7 @@ class Filter(ABC):
         return 4 * self.remaining(size, fine, kappa)
 
     def remaining(self, size: Array, fine: Array, kappa: float) -> Array:
-        """Standard deviation left to a footprint of `size` once samples have passed one of `fine`."""
+        """Standard deviation still to apply to samples of footprint `fine` for a footprint of `size`."""
         return np.sqrt(self.variance(size, kappa) - self.variance(fine, kappa))
 
 
@@ -98,8 +95,8 @@ class Filter(ABC):
 class Gaussian(Filter):
     """The paper's heat kernel, of covariance 2κ·bandwidth²·JJᵀ: t = 1/s² at scale s.
 
-    `bandwidth` below 1 sharpens, above 1 blurs. `t` fixes the paper's t instead, whatever the output's
-    pixels: Φ(x, t) of each cell by itself, as the published code evaluates it.
+    `bandwidth` below 1 sharpens, above 1 blurs. `t` sets the paper's t instead, whatever the scale: each cell
+    shows its own Φ(x, t), as in the published code.
 
     >>> Gaussian(bandwidth=0.8)
     Gaussian(bandwidth=0.8, t=None)
@@ -130,11 +127,11 @@ class Gaussian(Filter):
 
 @dataclass(frozen=True)
 class Seamless(Gaussian):
-    """The Gaussian, but beyond ×8 for the eye: no finer than at ×8, and continuous from cell to cell.
+    """The Gaussian, but without noise and seams beyond ×8.
 
-    A network learns each cell by itself, at smaller scales than that. What its field holds that only shows
-    beyond them is noise, and from cell to cell it may jump by a grey level or two. Where output pixels are
-    finer than `finest` both are gone: cells give way to each other over a fifth of their width.
+    A network learns each cell by itself, at scales below ×8. Finer detail in its field is noise, and the
+    field may jump by a grey level or two from cell to cell. So output pixels smaller than `finest` use that
+    size, and cells are blended over a fifth of their width.
     """
 
     @property
@@ -144,7 +141,7 @@ class Seamless(Gaussian):
 
 @dataclass(frozen=True)
 class Covariance(Gaussian):
-    """The Gaussian of exactly the covariance 2κJJᵀ, also where it is larger than an input pixel."""
+    """The Gaussian with exactly the covariance 2κJJᵀ, also where it is larger than an input pixel."""
 
     def variance(self, size: Array, kappa: float) -> Array:
         return 2 * kappa * size**2
@@ -152,11 +149,11 @@ class Covariance(Gaussian):
 
 @dataclass(frozen=True)
 class Lanczos(Seamless):
-    """Crisp where a picture shrinks: nearly all that the output can show, and nearly nothing beyond it.
+    """Crisp when scaling down: it keeps nearly all that the output can show, and nearly nothing beyond.
 
-    Footprints larger than an input pixel are averaged with the weights of `falloff`, in output pixels around
-    the point: the kernel that passes a disc of frequencies up to Nyquist's, windowed by its own main lobe. It
-    dips below 0, so hard edges ring. Smaller ones are those of `Seamless`.
+    Footprints larger than an input pixel use the weights of `falloff` by the distance in output pixels: the
+    kernel that passes the disc of frequencies up to Nyquist's, windowed by its own main lobe. It dips below
+    0, so hard edges ring. Smaller footprints are those of `Seamless`.
 
     >>> Lanczos().falloff(np.array([0.0, 1.0, 4.0])).round(3)
     array([1.   , 0.151, 0.   ])
@@ -172,7 +169,7 @@ class Lanczos(Seamless):
     def spread(
         self, distance: np.ndarray, size: float, fine: float, kappa: float, order: int
     ) -> list[np.ndarray]:
-        """On a regular grid, each axis by itself: sinc(x) · sinc(x/3); for derivatives the Gaussian's."""
+        """On a regular grid, sinc(x) · sinc(x/3) along each axis; for derivatives the Gaussian's weights."""
         if order:
             return super().spread(distance, size, fine, kappa, order)
         x = distance / size
@@ -202,7 +199,7 @@ class Box(Filter):
     def spread(
         self, distance: np.ndarray, size: float, fine: float, kappa: float, order: int
     ) -> list[np.ndarray]:
-        """Area weights; where derivatives are asked for (a box has none), the Gaussian's."""
+        """The area of each sample within the box; for derivatives the Gaussian's weights."""
         if order:
             return super().spread(distance, size, fine, kappa, order)
         overlap = np.minimum(size / 2, distance + fine / 2) - np.maximum(-size / 2, distance - fine / 2)
@@ -231,7 +228,7 @@ class Butterworth(Filter):
 
 @dataclass(frozen=True)
 class Ideal(Filter):
-    """Every frequency up to `cutoff`, relative to the output's Nyquist frequency, and none beyond."""
+    """Passes every frequency up to `cutoff`, relative to the output's Nyquist frequency, and none beyond."""
 
     cutoff: float = 1.0
 
@@ -245,7 +242,7 @@ class Ideal(Filter):
 
 @dataclass(frozen=True)
 class Point(Filter):
-    """No filter: the field as it is, t = 0. Aliases wherever the output is too coarse for the field."""
+    """No filter: the field as it is, t = 0. It aliases wherever the output is too coarse for the field."""
 
     @property
     def footprint(self) -> None:
@@ -277,14 +274,14 @@ class Transfer(Filter):
 
 
 def as_filter(psf: object) -> Filter:
-    """The filter a `psf` argument means: None is `Gaussian()`, a callable is `Transfer`."""
+    """The filter that a `psf` argument means: `Gaussian()` for None, `Transfer` for a function."""
     if psf is None:
         return Gaussian()
     if isinstance(psf, Filter):
         return psf
     if isinstance(psf, type) or not callable(psf):
         raise InvalidInput(
-            f"psf={psf!r} is no filter; give thera.Gaussian(), Lanczos(), Box(), Butterworth(), Ideal(), "
+            f"psf={psf!r} is not a filter; give thera.Gaussian(), Lanczos(), Box(), Butterworth(), Ideal(), "
             "Point() or a function of the frequencies (ν₁, ν₂)."
         )
     return Transfer(psf)
@@ -299,7 +296,7 @@ def to_numpy(array: Array) -> np.ndarray:
 
 @lru_cache
 def _lanczos_table() -> tuple[np.ndarray, np.ndarray]:
-    """Distances and the weights of `Lanczos` there."""
+    """Distances, and the weights of `Lanczos` at them."""
     r = np.linspace(0, JINC_ZEROS[-1], 2049)
     weight = _jinc(r) * _jinc(r * JINC_ZEROS[0] / JINC_ZEROS[-1])
     weight[-1] = 0.0  # and beyond

@@ -1,4 +1,4 @@
-"""Rendering onto a regular grid, band by band: any scale up or down, any region, filter and derivative."""
+"""Rendering onto a regular grid, band by band: any scale, region, filter and derivative."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from thera.errors import InvalidInput
-from thera.field.grid import LARGEST_PATCH, Axis, Overlap, Patches, Reading, Taps, reading
+from thera.field.grid import LARGEST_PATCH, Axis, AxisSampling, BlendTaps, Patches, Taps, sample_axis
 from thera.field.namespace import array_namespace
 from thera.field.psf import Box, Butterworth, Covariance, Filter, Gaussian, Ideal, Lanczos, Point, Seamless
 from thera.field.tables import Pick, Tables, send
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from thera.field.heatfield import HeatField
 
 Array = Any
-# Of a table's factors: below float32's 3e38 by more than components and amplitudes add up to.
-LARGEST = 1e32
-OURS = (Gaussian, Seamless, Covariance, Lanczos, Box, Butterworth, Ideal, Point)
+# The largest factor of a table: float32's 3e38, with room for sums over components and amplitudes.
+MAX_FACTOR = 1e32
+# Filters that give the same result at every call. A user's function need not.
+DETERMINISTIC = (Gaussian, Seamless, Covariance, Lanczos, Box, Butterworth, Ideal, Point)
 
 
 class Average(NamedTuple):
-    """Weighted sums of samples along an axis, one tap of all output pixels after the other."""
+    """Weighted sums of samples along an axis, computed tap by tap for all output pixels."""
 
     taps: list[tuple[Pick, Array]]
 
@@ -46,7 +47,7 @@ class Average(NamedTuple):
 
 
 class Blend(NamedTuple):
-    """One sample for each output pixel along an axis, and at some of them a share of another."""
+    """One sample per output pixel along an axis; some output pixels blend in a second one."""
 
     index: Array
     at: Array
@@ -54,8 +55,8 @@ class Blend(NamedTuple):
     share: Array
 
     @classmethod
-    def of(cls, field: HeatField, overlap: Overlap, order: np.ndarray | None) -> Blend:
-        """`order`: where the samples lie, if not one after the other."""
+    def of(cls, field: HeatField, overlap: BlendTaps, order: np.ndarray | None) -> Blend:
+        """`order`: the position of each sample, if they are not consecutive."""
         places = [overlap.index, overlap.at, overlap.other]
         if order is not None:
             places = [order[overlap.index], overlap.at, order[overlap.other]]
@@ -76,16 +77,15 @@ class Blend(NamedTuple):
 
 @dataclass(frozen=True)
 class Band:
-    """Output rows [start, stop) of a rendering: the samples it takes and what they are put together by, with
-    all that can be known of it before the image is."""
+    """Precomputed, image-independent data for the output rows [start, stop)."""
 
     start: int
     stop: int
     tables: Tables
-    steps: list[tuple[int, Pick | Average | Blend]]  # by axis, in turn
+    steps: list[tuple[int, Pick | Average | Blend]]  # (axis, how its samples become output pixels)
 
-    def read(self, field: HeatField) -> Array:
-        samples = self.tables.product(field)
+    def render(self, field: HeatField) -> Array:
+        samples = self.tables.evaluate(field)
         for axis, step in self.steps:
             samples = step.take(samples, axis)
         return samples
@@ -98,20 +98,20 @@ class Band:
 def plan(
     field: HeatField, rows: Axis, cols: Axis, psf: Filter, derivative: tuple[int, int], memory: int
 ) -> Iterator[Band]:
-    """Band after band from top to bottom, each to be read within about `memory` bytes.
+    """The bands of a rendering from top to bottom, each rendered within about `memory` bytes.
 
-    They belong to the head, the grid and the filter: fields of the same head and shape can be read by them.
+    They depend on the head, the grid and the filter, so all fields of the same head and shape can use them.
     """
     orders = _orders(derivative)
-    layout: Layout | None = None
+    planned: BandPlan | None = None
 
     def make() -> Band:
-        nonlocal layout
-        layout = layout or Layout.of(field, rows, cols, psf, orders, memory)
-        return layout.band(field, start)
+        nonlocal planned
+        planned = planned or BandPlan.of(field, rows, cols, psf, orders, memory)
+        return planned.band(field, start)
 
     key: Hashable | None = None
-    if constant(psf):
+    if deterministic(psf):
         key = field.head.place, field.shape, _contents(rows), _contents(cols), psf, orders, memory
     start = 0
     while start < len(rows):
@@ -123,16 +123,16 @@ def plan(
 def bands(
     field: HeatField, rows: Axis, cols: Axis, psf: Filter, derivative: tuple[int, int], memory: int
 ) -> Iterator[tuple[int, Array]]:
-    """(first row, band) after band from top to bottom, working within about `memory` bytes."""
+    """(first row, pixels) of each band from top to bottom, rendered within about `memory` bytes."""
     for band in plan(field, rows, cols, psf, derivative, memory):
-        yield band.start, band.read(field)
+        yield band.start, band.render(field)
 
 
 def whole(field: HeatField, size: tuple[int, int], plan: Iterable[Band]) -> Array:
-    """All bands of a plan as one array, (H', W', channels)."""
+    """All bands of a plan in one array, (H', W', channels)."""
     xp, out = field.namespace, None
     for band in plan:
-        values = band.read(field)
+        values = band.render(field)
         if band.stop - band.start == size[0]:
             return values
         if out is None:
@@ -146,10 +146,10 @@ def whole(field: HeatField, size: tuple[int, int], plan: Iterable[Band]) -> Arra
     return out
 
 
-def constant(psf: Filter) -> bool:
-    """Whether a filter answers the same whenever it is asked, as ours do and a user's function need not."""
+def deterministic(psf: Filter) -> bool:
+    """True if the filter is deterministic, so that its tables can be cached."""
     try:
-        return type(psf) in OURS and hash(psf) is not None
+        return type(psf) in DETERMINISTIC and hash(psf) is not None
     except TypeError:  # one of its numbers is an array
         return False
 
@@ -159,35 +159,35 @@ def _contents(axis: Axis) -> tuple[bytes, bytes, float]:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How a grid is read, on the host: where bands begin and what their tables are made of."""
+class BandPlan:
+    """How a grid is cut into bands, and what their tables are computed from. All of it is on the host."""
 
-    down: Reading
-    along: Reading
+    down: AxisSampling
+    along: AxisSampling
     columns: Patches
     gain: np.ndarray  # (c,)
     bias: bool
     height: int  # output rows of a band
-    largest: int  # samples of a patch along the columns
+    largest: int  # the most samples of a patch down the rows
     memory: int
 
     @classmethod
     def of(
         cls, field: HeatField, rows: Axis, cols: Axis, psf: Filter, orders: tuple[int, int], memory: int
-    ) -> Layout:
+    ) -> BandPlan:
         down, along = (
-            reading(axis, cells, psf, field.kappa, order)
+            sample_axis(axis, cells, psf, field.kappa, order)
             for axis, cells, order in zip((rows, cols), field.shape, orders, strict=True)
         )
-        # Where samples are averaged across cells, it is their weights that are differentiated: the jumps
-        # between cells are part of the derivative there. Elsewhere each sinusoid is, by (iw)^order.
+        # Where samples are averaged across cells, the derivative is that of their weights, which includes the
+        # jumps between cells. Elsewhere it is that of each sinusoid, (iw)^order.
         local = tuple(0 if way.taps else order for way, order in zip((down, along), orders, strict=True))
         w1, w2 = field.components
         gain = psf.transfer(field.components, np.diag([down.step, along.step]), field.kappa)
         gain = gain * (1j * w1) ** local[0] * (1j * w2) ** local[1]
         weights = [way.taps.weight for way in (down, along) if isinstance(way.taps, Taps)]
         product = math.prod(float(np.abs(factor).max()) for factor in (gain, *weights))
-        if any(orders) and not product < LARGEST:
+        if any(orders) and not product < MAX_FACTOR:
             raise InvalidInput(
                 f"derivative={orders} gives numbers that float32 cannot hold; ask for a lower order."
             )
@@ -203,7 +203,7 @@ class Layout:
         tables = Tables.of(field, patches, self.columns, self.gain, self.bias, self.memory // 2)
         steps: list[tuple[int, Pick | Average | Blend]] = []
         for axis, samples, taps in ((1, self.columns, self.along.taps), (0, patches, part.taps)):
-            if isinstance(taps, Overlap):
+            if isinstance(taps, BlendTaps):
                 steps.append((axis, Blend.of(field, taps, samples.index)))
                 continue
             if samples.index is not None:
@@ -221,17 +221,17 @@ def _orders(derivative: tuple[int, int]) -> tuple[int, int]:
         valid = False
     if not valid:
         raise InvalidInput(
-            f"derivative={derivative!r} is none; give the orders along (rows, columns), whole and at least 0."
+            f"derivative={derivative!r} is not valid; give two whole orders of at least 0: (rows, columns)."
         )
     return m, n
 
 
-def _band_height(down: Reading, samples: int) -> tuple[int, int]:
-    """The output rows of a band of at most `samples` rows of samples, and its patches' largest length."""
+def _band_height(down: AxisSampling, samples: int) -> tuple[int, int]:
+    """Output rows of a band with at most `samples` rows of samples, and the largest length of its patches."""
     if down.taps is None:
         per_cell = 1 / down.axis.step
         largest = int(min(LARGEST_PATCH, max(1, samples)))
-        # Whole cells to a band, lest a cell's coefficients be computed twice.
+        # A band holds whole cells, so that no cell's coefficients are computed twice.
         cells = max(1, int(samples / (per_cell + 1)))
         return max(1, int(cells * per_cell) if per_cell < samples else samples), largest
     fine_per_output = max(1.0, len(down.axis) / len(down))

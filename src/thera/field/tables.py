@@ -1,8 +1,8 @@
 """The field on a grid as a matrix product.
 
-On a regular grid of any scale the offsets of a cell are x = shift + j·step with a shift of the cell's own,
-and w·x + φ = w·(j·step) + (φ + w·shift): a change of the cell's phase makes the offsets the same for all
-cells, so that one table serves them all (`Head.oscillations`). `Tables` is all it takes beside the image.
+On a regular grid the offsets of a cell are x = shift + j·step, with a shift of its own, and
+w·x + φ = w·(j·step) + (φ + w·shift). Adding w·shift to the cell's phase makes the offsets j·step the same for
+all cells, so that one table serves them all (`Head.oscillations`).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import numpy as np
 from thera.field.grid import Patches
 from thera.field.head import Shift
 from thera.field.namespace import array_namespace
-from thera.field.threads import each
+from thera.field.threads import map_blocks
 
 if TYPE_CHECKING:
     from thera.field.heatfield import HeatField
 
 Array = Any
-# Coefficients of one block of cells on a CPU: what fits its caches next to the products made of them.
+# Bytes of one block's coefficients on a CPU, so that they fit its caches together with their products.
 CACHED_BYTES = 2 << 20
 
 
 class Pick(NamedTuple):
-    """Places along an axis, ascending: a part of it, or some places within that part."""
+    """Ascending positions along an axis: all of a range, or some within it."""
 
     part: slice
     within: Array | None
@@ -40,7 +40,7 @@ class Pick(NamedTuple):
         return cls(part, field.namespace.asarray(index - first, device=field.device))
 
     def take(self, array: Array, axis: int) -> Array:
-        """`array` at these places along an axis: a view where they are a range."""
+        """`array` at these positions along an axis. It is a view if they are a range."""
         array = array[self.part] if axis == 0 else array[:, self.part]
         if self.within is None:
             return array
@@ -52,7 +52,7 @@ class Pick(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A rectangle of patches that is evaluated at once, and the cells they read."""
+    """A rectangle of patches that is evaluated at once, and their cells."""
 
     rows: slice
     cols: slice
@@ -65,19 +65,19 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Tables:
-    """What the field at every sample of rows × columns of patches takes beside its features and pixels."""
+    """Image-independent tables for evaluating a field at every sample of rows × columns of patches."""
 
     table: Array  # (2c, offsets): sin(w·x) and cos(w·x), times the gain
     shift: Shift | None
     blocks: list[Block]
-    shape: tuple[int, int, int, int]  # patches down, samples of each, patches along, samples of each
-    bias: bool  # whether I is part of it
+    shape: tuple[int, int, int, int]  # patches and samples of each, down the rows; then along the columns
+    bias: bool  # True if the pixels I are added
 
     @classmethod
     def of(
         cls, field: HeatField, rows: Patches, cols: Patches, gain: np.ndarray, bias: bool, memory: int
     ) -> Tables:
-        """For components times their complex gain (c,), to be read in blocks within `memory` bytes."""
+        """The tables for a complex gain (c,) of the components, evaluated in blocks within `memory` bytes."""
         w1, w2 = field.components
         y, x = rows.offsets, cols.offsets
         shift = None
@@ -102,13 +102,13 @@ class Tables:
             bias,
         )
 
-    def product(self, field: HeatField) -> Array:
-        """The field at every sample, in their order: (rows, columns, channels)."""
+    def evaluate(self, field: HeatField) -> Array:
+        """The field at every sample: (rows, columns, channels)."""
         xp = field.namespace
         n_rows, height, n_cols, width = self.shape
         out = xp.empty((*self.shape, field.channels), dtype=xp.float32, device=field.device)
 
-        def evaluate(block: Block) -> None:
+        def evaluate_block(block: Block) -> None:
             i, j = block.rows, block.cols
             features = block.take(field.features)
             shift = None if self.shift is None else (self.shift[0][i], self.shift[1][j])
@@ -118,7 +118,7 @@ class Tables:
             values = xp.reshape(values, (*features.shape[:2], field.channels, height, width))
             out[i, :, j, :, :] = xp.permute_dims(values, (0, 3, 1, 4, 2))
 
-        each(field.pixels, evaluate, self.blocks)
+        map_blocks(field.pixels, evaluate_block, self.blocks)
         return xp.reshape(out, (n_rows * height, n_cols * width, field.channels))
 
     @property
@@ -129,12 +129,12 @@ class Tables:
 
 
 def send(field: HeatField, array: np.ndarray) -> Array:
-    """A float32 array of the field's library, where the field is."""
+    """The array as float32 in the field's library and on its device."""
     return field.namespace.asarray(np.ascontiguousarray(array, dtype=np.float32), device=field.device)
 
 
 def _block_cells(field: HeatField, cells: int, offsets: int, memory: int) -> int:
-    """How many of all cells to evaluate at once: in the caches of a CPU, and some blocks for each core."""
+    """Cells to evaluate at once: few enough for a CPU's caches, and for several blocks per core."""
     c = field.components.shape[1]
     if field.on_cpu:
         numbers = max((field.channels + 1) * c, 2 * field.channels * offsets)
@@ -144,7 +144,7 @@ def _block_cells(field: HeatField, cells: int, offsets: int, memory: int) -> int
 
 
 def _blocks(n_rows: int, n_cols: int, cells: int) -> tuple[list[slice], list[slice]]:
-    """Rows and columns of rectangles of about `cells` cells that tile n_rows × n_cols."""
+    """Rows and columns of the rectangles, of about `cells` cells each, that cover n_rows × n_cols."""
     width = min(n_cols, cells)  # whole rows where they fit
     height = max(1, cells // width)
     rows, cols = (
@@ -155,5 +155,5 @@ def _blocks(n_rows: int, n_cols: int, cells: int) -> tuple[list[slice], list[sli
 
 
 def _wrap(angle: np.ndarray) -> np.ndarray:
-    """The same angle in [-π, π]: reduced before it loses digits to float32."""
+    """The same angle in [-π, π], so that float32 keeps more of its digits."""
     return angle - 2 * np.pi * np.round(angle / (2 * np.pi))

@@ -1,8 +1,8 @@
 """Blocks of NumPy work on all cores.
 
-NumPy's elementwise functions use one core. Its matrix products use all, but wait for one another after each
-of them, which costs a fifth of the time on an idle machine and most of it on a busy one. Blocks of cells do
-not depend on each other: a thread for each core, with products of one thread each, needs no waiting.
+NumPy's elementwise functions use one core. Its matrix products use all, but synchronise after each product.
+That costs a fifth of the time on an idle machine and most of it on a busy one. Blocks of cells are
+independent, so one thread per core, each with single-threaded products, needs no synchronisation.
 """
 
 from __future__ import annotations
@@ -16,51 +16,51 @@ from typing import Any, TypeVar
 
 import array_api_compat
 
-# More of them than this would wait for Python's own lock.
+# More threads than this would wait for Python's global lock.
 MOST_THREADS = 16
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def each(array: Any, work: Callable[[Item], Result], blocks: Sequence[Item]) -> list[Result]:
-    """[work(block) for block in blocks] of an array, on all cores; torch sees to that itself."""
+def map_blocks(array: Any, work: Callable[[Item], Result], blocks: Sequence[Item]) -> list[Result]:
+    """[work(block) for block in blocks] on all cores; in turn for torch, which uses all cores itself."""
     if array_api_compat.is_torch_array(array):
         return [work(block) for block in blocks]
     return on_all_cores(work, blocks)
 
 
 def on_all_cores(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """[work(item) for item in items], several at once where the matrix library's threads can be held back."""
-    with _products.one_thread_each() as cores:
+    """[work(item) for item in items], in parallel if the threads of matrix products can be limited."""
+    with _blas_threads.one_thread_each() as cores:
         threads = min(MOST_THREADS, cores, len(items))
-        if threads < 2 or getattr(_here, "alone", False):
+        if threads < 2 or getattr(_this_thread, "alone", False):
             return [work(item) for item in items]
         with ThreadPoolExecutor(threads) as pool:
             return list(pool.map(work, items))
 
 
-_here = local()
+_this_thread = local()
 
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Within it this thread works alone: for whoever keeps the cores busy already, as a Dask worker does.
+    """Restricts this thread to one core, for callers that use all cores already, like a Dask worker.
 
     >>> with one_core():
     ...     on_all_cores(abs, [-1, 2])
     [1, 2]
     """
-    before, _here.alone = getattr(_here, "alone", False), True
+    before, _this_thread.alone = getattr(_this_thread, "alone", False), True
     try:
         yield
     finally:
-        _here.alone = before
+        _this_thread.alone = before
 
 
-class _Products:
-    """The threads of NumPy's matrix products. Several threads may hold them back at the same time: what the
-    first of them found is what the last one leaves."""
+class _BlasThreads:
+    """The threads of NumPy's matrix products. Several threads may limit them at the same time: the first
+    one stores the original limit, and the last one restores it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -69,8 +69,8 @@ class _Products:
 
     @contextmanager
     def one_thread_each(self) -> Iterator[int]:
-        """Products take one thread each until the end of it. Gives how many they took before: 1 if nothing
-        is installed to hold them back with."""
+        """Limits products to one thread each. Gives the original number of threads; 1 if threadpoolctl,
+        which sets the limit, is not installed."""
         with self._lock:
             if self._holders == 0 and (blas := _blas()) is not None:
                 self._cores = max((library["num_threads"] for library in blas.info()), default=1)
@@ -87,18 +87,18 @@ class _Products:
                     self._share(blas)
 
     def _share(self, blas: Any) -> None:
-        """Lets any thread set the number next: threadpoolctl from 3.7 on keeps that to the one that has."""
+        """Lets any thread change the limit. Since threadpoolctl 3.7 only the thread that set it may."""
         for library in blas.lib_controllers:
             if hasattr(library, "clear_controlling_thread"):
                 library.clear_controlling_thread()
 
 
-_products = _Products()
+_blas_threads = _BlasThreads()
 
 
 @cache
 def _blas() -> Any:
-    """What holds back the threads of NumPy's matrix products, where it is installed."""
+    """The controller of the threads of NumPy's matrix products; None if it is not installed."""
     try:
         from threadpoolctl import ThreadpoolController
     except ImportError:

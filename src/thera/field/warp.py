@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
 Array = Any
 Mapping = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-# A step of differences: exact to 1e-6 for mappings that vary over a pixel or more, and far above rounding.
+# The step of finite differences: far above rounding, and exact to 1e-6 for mappings smooth over a pixel.
 DIFFERENCE = 1e-3
 
 
 def as_mapping(mapping: Any, size: tuple[int, int], field: HeatField) -> Mapping:
-    """Output points (N, 2) to input points (N, 2), NaN for none, and the Jacobian, (2, 2) or (N, 2, 2)."""
+    """Takes output points (N, 2) to input points (N, 2), NaN if there is none, and the Jacobian, (2, 2) or
+    (N, 2, 2)."""
     if callable(mapping):
         return lambda points: _call(mapping, points, field)
     return projective(mapping, size)
@@ -41,8 +42,8 @@ def projective(mapping: Any, size: tuple[int, int]) -> Mapping:
             "a function of points (N, 2), each taking output (row, column) to input (row, column)."
         )
     if np.linalg.matrix_rank(matrix[:, :2]) < 2:
-        raise InvalidInput("This mapping takes a whole plane to a line; give a matrix of full rank.")
-    # What can be seen lies on the same side of the horizon as the middle of the output.
+        raise InvalidInput("This mapping takes the whole plane to a line; give a matrix of full rank.")
+    # The visible side of the horizon is the one that holds the middle of the output.
     if matrix[2] @ [size[0] / 2, size[1] / 2, 1] < 0:
         matrix = -matrix
     return lambda points: _project(matrix, points)
@@ -54,7 +55,7 @@ def _project(matrix: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.nda
     depth = linear[:, 2:]
     if not np.any(matrix[2, :2]):
         return linear[:, :2] / depth, matrix[:2, :2] / matrix[2, 2]
-    depth = np.where(depth > 0, depth, np.nan)  # on the horizon and beyond there is nothing
+    depth = np.where(depth > 0, depth, np.nan)  # nothing is visible on the horizon or beyond
     u = linear[:, :2] / depth
     return u, (matrix[:2, :2] - u[:, :, None] * matrix[2, :2]) / depth[:, :, None]
 
@@ -62,7 +63,7 @@ def _project(matrix: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.nda
 def _call(
     function: Callable[[Array], Array], points: np.ndarray, field: HeatField
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A user's function and its Jacobian: differentiated where it is torch's, differenced where it is not."""
+    """A user's function and its Jacobian: by autograd for torch functions, else by differences."""
     if array_api_compat.is_torch_array(field.pixels):
         xp = field.namespace
         with xp.enable_grad():

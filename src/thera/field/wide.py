@@ -1,13 +1,13 @@
 """Footprints larger than a cell, at arbitrary points.
 
-A local field ends with its cell, so a footprint that reaches beyond takes samples of several cells. It is
-split along its principal axes u₁ and u₂, on which its sizes in input pixels are f₁ ≥ f₂:
+A local field ends with its cell, so a larger footprint averages samples of several cells. The footprint is an
+ellipse with the principal axes u₁ and u₂, of sizes f₁ ≥ f₂ in input pixels:
 
-- f₁ ≤ 1: read in the cell the point falls in, filtered exactly;
-- f₁ > 1 ≥ f₂: an average of such readings along u₁, at least three to a footprint;
+- f₁ ≤ 1: evaluated in the point's own cell, filtered exactly;
+- f₁ > 1 ≥ f₂: an average of such values along the line u₁, at least three per footprint;
 - f₂ > 1: an average of the pixels of a *sheet*, the field rendered on a grid fine enough for f₂.
 
-Lanczos's kernel is wider than its ellipse and knows no lines: with it, f₂ is at least 1.
+Lanczos's kernel is wider than its ellipse, so lines cannot represent it: with Lanczos f₂ is at least 1.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from thera.errors import InvalidInput
-from thera.field.grid import FEW_PIXELS, SAMPLES_PER_FOOTPRINT
-from thera.field.points import evaluate, principal_axes, restore
+from thera.field.grid import SAMPLES_PER_FOOTPRINT, SMALL_FOOTPRINT
+from thera.field.points import evaluate, principal_axes, unsort
 from thera.field.psf import Box, Filter, Gaussian, Lanczos
 from thera.field.tables import send
 
@@ -29,22 +29,24 @@ if TYPE_CHECKING:
 
 Array = Any
 Outside = Literal["edge"] | float | Sequence[float]
-# A longer ellipse is widened to this ratio of its axes, lest a pixel on the horizon read half the image.
+# A longer ellipse is widened to this ratio, or a pixel near the horizon would read half the image.
 LARGEST_RATIO = 16.0
-# Sub-boxes of a Box, along each side of its parallelogram.
+# The most sub-boxes of a Box along each side of its parallelogram.
 MOST_BOXES = 32
-# Pixels of a sheet to the short axis of a footprint, at least.
+# The least number of sheet pixels along the short axis of a footprint.
 SHEET_SAMPLES = 4
-# A side of the pieces a sheet is rendered in.
+# A sheet is rendered in tiles of this side.
 SHEET_TILE = 512
 
 
-def sample(field: HeatField, points: np.ndarray, jacobian: np.ndarray, psf: Filter, memory: int) -> Array:
-    """Φ at points (N, 2) in the image through footprints jacobian (2, 2) or (N, 2, 2): (N, channels)."""
+def _sample_inside(
+    field: HeatField, points: np.ndarray, jacobian: np.ndarray, psf: Filter, memory: int
+) -> Array:
+    """Φ at points (N, 2) in the image, with footprints `jacobian`, (2, 2) or (N, 2, 2): (N, channels)."""
     if psf.footprint is None:
         return evaluate(field, points, jacobian, psf, memory)
     directions, sizes = principal_axes(jacobian * psf.footprint)
-    if not np.any(sizes[..., 0] > 1 + 1e-6):  # a rotation is 1 but for rounding
+    if not np.any(sizes[..., 0] > 1 + 1e-6):  # a rotation has size 1, up to rounding
         return evaluate(field, points, jacobian, psf, memory)
 
     N = len(points)
@@ -60,7 +62,7 @@ def sample(field: HeatField, points: np.ndarray, jacobian: np.ndarray, psf: Filt
     else:
         sizes[:, 1] = np.maximum(sizes[:, 1], sizes[:, 0] / LARGEST_RATIO)
         thin = sizes[:, 1] <= 1
-        if isinstance(psf, Lanczos):  # which knows no lines
+        if isinstance(psf, Lanczos):  # which has no lines
             sizes[:, 1], thin = np.maximum(sizes[:, 1], 1), np.zeros(N, bool)
         groups = _lines(jacobian, directions, sizes, psf, field.kappa, np.flatnonzero(~local & thin))
         for which, values in _sheets(
@@ -71,40 +73,43 @@ def sample(field: HeatField, points: np.ndarray, jacobian: np.ndarray, psf: Filt
     for which, offsets, weights, part in groups:
         order.append(which)
         parts.append(_average(field, points[which], offsets, weights, part, psf, memory))
-    return restore(field, parts, np.concatenate(order))
+    return unsort(field, parts, np.concatenate(order))
 
 
-def read(
+def sample(
     field: HeatField, points: np.ndarray, jacobian: np.ndarray, psf: Filter, outside: Outside, memory: int
 ) -> Array:
-    """`sample` at points anywhere: moved to the image's edge, or given the value `outside` there."""
+    """Φ at points (N, 2) anywhere, with footprints `jacobian`, (2, 2) or (N, 2, 2): (N, channels).
+
+    Points outside the image are moved to its edge, or get the value `outside`.
+    """
     if len(points) == 0:
         return send(field, np.empty((0, field.channels)))
     shape = np.array(field.shape)
     seen = np.all(np.isfinite(points), axis=1) & np.all(np.isfinite(jacobian), axis=(-2, -1))
     if isinstance(outside, str):
         if outside != "edge":
-            raise InvalidInput(f"outside={outside!r} is no choice; give 'edge', a number or a colour.")
+            raise InvalidInput(f"outside={outside!r} is not valid; give 'edge', a number or a colour.")
         if not np.all(seen):
             raise InvalidInput(
-                f"{np.count_nonzero(~seen)} points have no place in the input, being on a horizon, beyond it "
-                "or no number; give the value to show there as outside=."
+                f"{np.count_nonzero(~seen)} points have no place in the input: they lie on a horizon, beyond "
+                "it, or are not numbers; give the value to show there as outside=."
             )
-        return sample(field, np.clip(points, 0, shape), jacobian, psf, memory)
+        return _sample_inside(field, np.clip(points, 0, shape), jacobian, psf, memory)
     seen &= np.all((points >= 0) & (points <= shape), axis=1)
     if np.shape(outside) not in ((), (field.channels,)):
         raise InvalidInput(
-            f"outside={outside!r} is no colour of {field.channels} channels; give as many numbers."
+            f"outside={outside!r} is not a colour of {field.channels} channels; give one number for each."
         )
     fill = np.broadcast_to(np.asarray(outside, dtype=np.float32), (len(points), field.channels))
     if not np.any(seen):
         return send(field, fill)
     inside = jacobian if jacobian.ndim == 2 else jacobian[seen]
-    parts = [sample(field, points[seen], inside, psf, memory), send(field, fill[~seen])]
-    return restore(field, parts, np.concatenate([np.flatnonzero(seen), np.flatnonzero(~seen)]))
+    parts = [_sample_inside(field, points[seen], inside, psf, memory), send(field, fill[~seen])]
+    return unsort(field, parts, np.concatenate([np.flatnonzero(seen), np.flatnonzero(~seen)]))
 
 
-Group = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # points, nodes' offsets, weights, jacobians
+Group = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # points, node offsets, weights, jacobians
 
 
 def _lines(
@@ -115,11 +120,11 @@ def _lines(
     kappa: float,
     which: np.ndarray,
 ) -> Iterator[Group]:
-    """Nodes along the long axis, by how many it takes."""
+    """Nodes along the long axis, grouped by their number."""
     size, u = sizes[which, 0], directions[which, :, 0]
     fine = 1 / np.ceil(SAMPLES_PER_FOOTPRINT / size)
     sigma = psf.remaining(size, fine, kappa)
-    # Few distinct counts, each a little more than needed: 9, 13, 19, 28, ...
+    # Counts are rounded up to few distinct ones, so that there are few groups: 9, 13, 19, 28, ...
     rung = np.ceil(np.log(np.maximum(8 * sigma / fine + 1, 9) / 9) / np.log(1.45)).astype(int)
     # The footprint at a node: J shortened to `fine` along u₁.
     part = jacobian[which] + np.einsum("n,ni,nj,njk->nik", fine / size - 1, u, u, jacobian[which])
@@ -132,7 +137,7 @@ def _lines(
 
 
 def _boxes(jacobian: np.ndarray, width: float, which: np.ndarray) -> Iterator[Group]:
-    """A box as equal sub-boxes of at most half an input pixel."""
+    """A box divided into equal sub-boxes of at most half an input pixel."""
     lengths = width * np.linalg.norm(jacobian[which], axis=1)
     counts = np.clip(np.ceil(2 * lengths), 1, MOST_BOXES).astype(int)
     for count in np.unique(counts, axis=0):
@@ -152,7 +157,7 @@ def _average(
     psf: Filter,
     memory: int,
 ) -> Array:
-    """Weighted means of readings at nodes: points (N, 2) + offsets (N, K, 2); none outside counts."""
+    """Weighted means of Φ at the nodes points (N, 2) + offsets (N, K, 2), without those outside the image."""
     xp = field.namespace
     count, parts = offsets.shape[1], []
     chunk = max(1, memory // (512 * count))
@@ -176,13 +181,13 @@ def _sheets(
     which: np.ndarray,
     memory: int,
 ) -> Iterator[tuple[np.ndarray, Array]]:
-    """Means over the pixels of sheets, the coarsest of scale 2ᵏ that has enough of them."""
+    """Means over the pixels of sheets, each the coarsest of scale 2ᵏ that has enough pixels."""
     shape = np.array(field.shape)
-    # The sheet's pixels pass the filter at their own size.
+    # The sheet's pixels are filtered at their own size.
     sheet_psf = dataclasses.replace(psf, bandwidth=1.0) if isinstance(psf, Gaussian) else psf
     short = sizes[which, 1]
     level = np.ceil(np.log2(SHEET_SAMPLES / short)).astype(int)
-    level = np.where(short < FEW_PIXELS, np.maximum(level, 1), level)
+    level = np.where(short < SMALL_FOOTPRINT, np.maximum(level, 1), level)
     for k in np.unique(level):
         here = which[level == k]
         count = np.maximum(np.round(shape * 2.0**k), 1).astype(int)
@@ -192,7 +197,7 @@ def _sheets(
             # The ellipse on which the distance is one output pixel, in sheet pixels.
             ellipse, radius = np.einsum("nij,nj,nkj->nik", u, sizes[here] ** 2, u), psf.radius(1.0, 0.0, 0.0)
         else:
-            # The covariance that remains, in sheet pixels; its axes are the footprint's.
+            # The covariance still to apply, in sheet pixels, with the footprint's axes.
             ellipse = np.einsum("nij,nj,nkj->nik", u, psf.variance(sizes[here], field.kappa), u)
             ellipse, radius = ellipse - np.diag(psf.variance(step, field.kappa) / step**2), 4.0
         position = points[here] / step
@@ -222,8 +227,8 @@ def _ellipses(
     psf: Filter,
     memory: int,
 ) -> Array:
-    """Means over a sheet (h, w, channels) about positions (N, 2) in it, largest windows first: Gaussian ones
-    of covariance `ellipse` (N, 2, 2), or those of Lanczos whose unit of distance that is."""
+    """Weighted means of a sheet (h, w, channels) around positions (N, 2), largest windows first. `ellipse`
+    (N, 2, 2) is the covariance of a Gaussian, or Lanczos's unit of distance."""
     xp = field.namespace
     h, w = sheet.shape[:2]
     flat = xp.reshape(sheet, (h * w, field.channels))

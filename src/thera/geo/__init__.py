@@ -1,1 +1,1 @@
-"""Rasters with a place on the ground: any number of bands, any size, nodata, coordinates (extra `geo`)."""
+"""Georeferenced rasters: any number of bands, any size, nodata, coordinate systems (extra `geo`)."""

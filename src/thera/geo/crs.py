@@ -1,4 +1,4 @@
-"""Rasters in another coordinate reference system: the grid they get there, and the way back from it."""
+"""Reprojection: the grid of a raster in another coordinate system, and the mapping back to its pixels."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from thera.errors import InvalidInput
 from thera.field.grid import Box
 from thera.imaging.sizing import TargetSize
 from thera.optional import require
-from thera.warp.mappings import Places, centres
+from thera.warp.mappings import MappedPoints, centres
 
 from .raster import Raster
-from .writing import Place
+from .writing import GeoGrid
 
-#: Points a side of the grid by which the extent of a raster is found in another system.
+#: The extent of a raster in another system is found from a grid with this many points a side.
 EXTENT_POINTS = 65
-#: A step from one of them to the next, in median ones, that leads out of what the system can show.
-FARTHEST = 100
+#: A step between two of them that is this many median steps long leaves the area where the system is valid.
+LARGEST_STEP = 100
 
 
 class Reprojection:
-    """From the pixels of `place` to those of a georeferenced raster, through the two systems."""
+    """Maps the pixels of `grid` to those of a georeferenced raster in another system."""
 
-    def __init__(self, raster: Raster, place: Place) -> None:
-        self._back = _transformer(place.crs, raster.crs)
-        self._out = place.transform
+    def __init__(self, raster: Raster, grid: GeoGrid) -> None:
+        self._back = _transformer(grid.crs, raster.crs)
+        self._out = grid.transform
         self._in = ~raster.transform
 
-    def __call__(self, box: Box) -> Places:
+    def __call__(self, box: Box) -> MappedPoints:
         top, left, bottom, right = box
-        # One pixel more on each side, for the differences that are the Jacobian.
+        # One pixel more on each side: the Jacobian is computed by differences.
         points = self.locate(centres((top - 1, left - 1, bottom + 1, right + 1)))
         down = (points[2:, 1:-1] - points[:-2, 1:-1]) / 2
         along = (points[1:-1, 2:] - points[1:-1, :-2]) / 2
         return points[1:-1, 1:-1], np.stack([down, along], axis=-1)
 
     def locate(self, at: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Output (row, column) to input (row, column), NaN where the systems have no way between them."""
+        """Output (row, column) to input (row, column), NaN where no transformation exists."""
         x, y = _apply(self._out, at)
         x, y = self._back.transform(x, y)
         finite = np.isfinite(x) & np.isfinite(y)
@@ -57,22 +57,22 @@ def reprojected(
     resolution: float | None = None,
     size: tuple[int, int] | None = None,
     bounds: Sequence[float] | None = None,
-) -> Place:
-    """The grid of a raster in the system `to`: north up, over all of it or over `bounds` (west, south, east,
-    north, in that system's units), with pixels of `resolution` of those units, or `size` = (height, width) of
-    them, or about as large as they are.
+) -> GeoGrid:
+    """The grid of a raster in the coordinate system `to`, north up.
+
+    It covers the whole raster, or `bounds` (west, south, east, north) in units of `to`. Its pixels have a
+    side of `resolution` units, or there are `size` = (height, width) of them. By default they are about as
+    large as the raster's.
     """
     from affine import Affine
     from rasterio.crs import CRS
 
     if raster.crs is None:
-        raise InvalidInput(
-            f"{raster.path} does not say what its coordinates are: tell it first (rio edit-info --crs)."
-        )
+        raise InvalidInput(f"{raster.path} has no coordinate system: set one first (rio edit-info --crs).")
     if raster.transform.is_identity:
         how = "ground control points only" if raster.gcps[0] else "no geotransform"
         raise InvalidInput(
-            f"{raster.path} has {how}, which does not place every pixel: make it a grid first (gdalwarp)."
+            f"{raster.path} has {how}, so not every pixel has coordinates: make it a grid first (gdalwarp)."
         )
     if resolution is not None and not (math.isfinite(resolution) and resolution > 0):
         raise InvalidInput(f"A resolution of {resolution:g} makes no grid: give a number above 0.")
@@ -87,11 +87,11 @@ def reprojected(
         height, width = size
         across, down = (east - west) / width, (north - south) / height
     else:
-        across = down = _ground(raster, forward) if resolution is None else resolution
+        across = down = _pixel_side(raster, forward) if resolution is None else resolution
         height, width = (max(1, math.ceil(n / down - 1e-6)) for n in (north - south, east - west))
     transform = Affine(across, 0, west, 0, -down, north)
     size = TargetSize(size=(height, width)).for_image(raster.shape)
-    return Place(size, CRS.from_wkt(system.to_wkt()), transform)
+    return GeoGrid(size, CRS.from_wkt(system.to_wkt()), transform)
 
 
 def _crs(text: Any) -> Any:
@@ -100,7 +100,7 @@ def _crs(text: Any) -> Any:
         return pyproj.CRS.from_user_input(text)
     except pyproj.exceptions.CRSError as error:
         raise InvalidInput(
-            f"{text!r} is no coordinate system that is known: write it like EPSG:3857, or as WKT or PROJ."
+            f"{text!r} is not a known coordinate system: write it like EPSG:3857, or as WKT or PROJ."
         ) from error
 
 
@@ -119,16 +119,16 @@ def _apply(transform: Any, at: NDArray[np.float64]) -> tuple[NDArray[np.float64]
 
 
 def _extent(raster: Raster, forward: Any) -> tuple[float, float, float, float]:
-    """All that points over the raster, its edges among them, reach in the other system."""
+    """The bounds in the other system of a grid of points over the raster, edges included."""
     rows, cols = (np.linspace(0, n, EXTENT_POINTS) for n in raster.shape)
     grid = np.stack(np.meshgrid(rows, cols, indexing="ij"), axis=-1)
     x, y = (np.asarray(values) for values in forward.transform(*_apply(raster.transform, grid)))
-    # A pole of Mercator's is a finite number after all, hundreds of steps from the next point.
+    # In Mercator a pole has finite coordinates, but hundreds of steps from the next point.
     steps = np.hypot(*(np.diff(values, axis=0) for values in (x, y)))
-    if not np.isfinite(x + y).all() or steps.max() > FARTHEST * np.median(steps):
+    if not np.isfinite(x + y).all() or steps.max() > LARGEST_STEP * np.median(steps):
         raise InvalidInput(
-            f"Parts of {raster.path} have no place in the coordinate system asked for: say with --bounds"
-            " (bounds=) which part of that system to make."
+            f"Parts of {raster.path} have no place in that coordinate system: say with --bounds (bounds=)"
+            " which part of the system to make."
         )
     return float(x.min()), float(y.min()), float(x.max()), float(y.max())
 
@@ -136,11 +136,11 @@ def _extent(raster: Raster, forward: Any) -> tuple[float, float, float, float]:
 def _bounds(bounds: Sequence[float]) -> Sequence[float]:
     if len(bounds) == 4 and np.all(np.isfinite(bounds)) and bounds[0] < bounds[2] and bounds[1] < bounds[3]:
         return bounds
-    raise InvalidInput("Bounds are four numbers: west, south, east and north, the smaller ones first.")
+    raise InvalidInput("Bounds are four finite numbers: west, south, east, north, the smaller ones first.")
 
 
-def _ground(raster: Raster, forward: Any) -> float:
-    """The side of a square pixel in the other system that covers what one in the raster's middle does."""
+def _pixel_side(raster: Raster, forward: Any) -> float:
+    """The side of a square in the other system with the area of the raster's middle pixel."""
     H, W = raster.shape
     corners = np.array([[H / 2, W / 2], [H / 2 + 1, W / 2], [H / 2, W / 2 + 1]])
     x, y = (np.asarray(values) for values in forward.transform(*_apply(raster.transform, corners)))

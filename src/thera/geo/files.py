@@ -1,4 +1,4 @@
-"""A file scaled as what it is: a raster with its place and bands, or a picture."""
+"""Scales a file as what it is: a georeferenced raster, or a picture."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .upscaling import RasterOptions, RasterScaling, prepare_raster
 
 @dataclass(frozen=True)
 class Request:
-    """Everything that was asked of a scaling, whatever file it is done to.
+    """Everything that the user asked for, whatever the file is.
 
-    `stretch` and `cog` are of rasters: asking for one makes a raster of a picture, too.
+    `stretch` and `cog` are options of rasters. If one is given, pictures are scaled as rasters, too.
     """
 
     target: TargetSize
@@ -31,11 +31,11 @@ class Request:
     cog: bool = False
 
     def suffixes(self, source: Path) -> tuple[str, ...]:
-        """The endings that an output of `source` may get where none is given."""
+        """The extensions that an output of `source` may get by default."""
         return (self.file.form.suffix,) if self.file.form else (source.suffix, ".png", ".tif")
 
     def is_raster(self, source: Path, output: Path | None) -> bool:
-        """True if a file is scaled as a raster: it is one and becomes one, or it was asked for."""
+        """True if a file is scaled as a raster: input and output are rasters, or an option asks for it."""
         if self.cog or self.stretch is not None:
             return True
         form = self.file.form or (None if output is None else format_of(output))
@@ -51,10 +51,10 @@ def prepare(
     stem: str,
     picture: Picture | None = None,
 ) -> FileScaling | RasterScaling:
-    """Reads or describes `source`, and checks all that scaling it needs before anything is computed.
+    """Reads or describes `source`, and checks everything that scaling it needs.
 
-    `output`: where to write; unless given, a file in `folder` named `stem`, with the ending that suits.
-    `picture`: what `source` holds, if it was read before.
+    `output`: the output file; by default a file in `folder` named `stem`, with the extension that suits.
+    `picture`: the picture in `source`, if it was read before.
     """
     file = request.file
     if request.is_raster(source, output):
@@ -62,7 +62,7 @@ def prepare(
         output = output or named(source, folder, stem, source.suffix if own else ".tif")
         options = RasterOptions(request.stretch, request.cog, file.overwrite, file.strip, file.alpha)
         return prepare_raster(source, output, model, request.target, request.options, options)
-    if output is not None:  # refused before anything is read
+    if output is not None:  # a bad output is refused before anything is read
         check_output(source, output, file)
     picture = picture or file.read(source)
     if output is None:
@@ -72,7 +72,7 @@ def prepare(
 
 
 def named(source: Path, folder: Path, stem: str, suffix: str) -> Path:
-    """The output of this stem and ending; a stem that is the input's whole name may have that ending already.
+    """The output file with this stem and extension, which is not added to a stem that already has it.
 
     >>> [named(Path(name), Path("out"), name, ".png").name for name in ("a.png", "a.gif")]
     ['a.png', 'a.gif.png']

@@ -1,4 +1,4 @@
-"""Raster files as they are described: shape, place, bands and tags."""
+"""The description of a raster file: shape, georeference, bands and tags."""
 
 import math
 import warnings
@@ -17,28 +17,29 @@ from thera.field.grid import Box
 from thera.imaging.metadata import SIDEWAYS
 from thera.optional import require
 from thera.values.bands import Bands
+from thera.values.ranges import holds
 
 from .upright import orientation_of, upright_tags
 
-#: Endings of raster files, and the drivers of GDAL that read them.
+#: File extensions of rasters, and the GDAL drivers that read them.
 DRIVERS = {".tif": "GTiff", ".tiff": "GTiff", ".vrt": "VRT", ".jp2": "JP2OpenJPEG"}
-#: Those that no other part of Thera reads.
+#: The extensions that only rasters have.
 RASTER_ONLY = (".vrt", ".jp2")
-#: Sample types that are scaled, as NumPy writes them.
+#: Sample types that can be scaled, as NumPy writes them.
 TYPES = ("u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8")
-#: Bytes that GDAL may keep of what it has read and what it is about to write.
+#: Bytes of GDAL's cache of blocks.
 CACHE = 64 << 20
-#: Bytes of samples read at a time where the whole raster is looked at.
+#: Bytes of samples per window in a pass over the whole raster.
 PASS_BYTES = 16 << 20
-#: Descriptions of the old pixels, which the new ones do not meet.
+#: Tags that describe the old pixels, and are wrong for the new ones.
 _STALE = ("STATISTICS_", "EXIF_Orientation", "EXIF_PixelXDimension", "EXIF_PixelYDimension")
-#: Tags that say how a file stores its pixels, or that have a place of their own.
+#: Tags about how a file stores its pixels, or that are handled elsewhere.
 _STRUCTURE = ("IMAGE_STRUCTURE", "DERIVED_SUBDATASETS", "SUBDATASETS", "RPC")
 
 
 @dataclass(frozen=True)
 class Raster:
-    """A raster file: its shape, its place, and all that describes it. Holds no pixels and no open file."""
+    """The description of a raster file. It holds no pixels and no open file."""
 
     path: Path
     shape: tuple[int, int]
@@ -57,8 +58,8 @@ class Raster:
     tags: dict[str | None, dict[str, str]] = field(repr=False)
     band_tags: tuple[dict[str, str], ...] = field(repr=False)
     blocks: tuple[int, int]
-    orientation: int = 1  # of the file's pixels, as in EXIF; all else here is of the upright ones
-    covers: bool = True  # whether an alpha says where the others are valid, or is a band like them
+    orientation: int = 1  # of the file's pixels, as in EXIF; all other fields describe upright pixels
+    covers: bool = True  # True if alpha says where the other bands are valid
 
     @property
     def count(self) -> int:
@@ -66,29 +67,23 @@ class Raster:
 
     @property
     def georeferenced(self) -> bool:
-        """Whether there is an affine way from its pixels to the ground."""
+        """True if an affine transform gives coordinates to its pixels."""
         return self.crs is not None and not self.transform.is_identity
 
     @property
     def declared(self) -> float | None:
-        """The one nodata value that a GeoTIFF has room for: that of the first band whose type holds it."""
-        return next((value for value in self.nodata if value is not None and self._holds(value)), None)
-
-    def _holds(self, value: float) -> bool:
-        if self.dtype.kind == "f":
-            return True
-        limits = np.iinfo(self.dtype)
-        return limits.min <= value <= limits.max and value == round(value)
+        """The nodata value to write: a GeoTIFF holds only one, so the first that fits the sample type."""
+        return next((value for value in self.nodata if value is not None and holds(self.dtype, value)), None)
 
     @cached_property
     def bands(self) -> Bands:
-        """What its bands are. Numbers that are not finite are never data."""
+        """The meaning of its bands. Numbers that are not finite are always nodata."""
         names = [colour.name for colour in self.colours]
         nan = math.nan if self.dtype.kind == "f" else None
         return Bands.named(names, [nan if value is None else value for value in self.nodata], self.covers)
 
     def windows(self) -> Iterator[Box]:
-        """Windows that cover the raster, each a whole number of its blocks or as much as is read at once."""
+        """Windows that cover the raster: whole blocks, as far as they fit in `PASS_BYTES`."""
         H, W = self.shape
         high, wide = self.blocks
         wide = W if wide >= W else wide * max(1, 2048 // wide)
@@ -101,7 +96,7 @@ class Raster:
 
 @contextmanager
 def gdal() -> Iterator[None]:
-    """GDAL with a bounded cache, on all cores, masks inside their files, and no remarks on missing places."""
+    """GDAL with a bounded cache, all cores, masks inside files, and no warnings about georeferences."""
     rasterio = require("rasterio", "geo", "A raster")
     options = {"GDAL_CACHEMAX": CACHE, "GDAL_NUM_THREADS": "ALL_CPUS", "GDAL_TIFF_INTERNAL_MASK": True}
     with rasterio.Env(**options), warnings.catch_warnings():
@@ -111,7 +106,7 @@ def gdal() -> Iterator[None]:
 
 @contextmanager
 def opened(path: Path, driver: str | None = None) -> Iterator[Any]:
-    """A raster file, open; by whatever driver knows it, unless one is given."""
+    """An open raster file; by default with the driver that GDAL chooses."""
     import rasterio
 
     try:
@@ -119,16 +114,15 @@ def opened(path: Path, driver: str | None = None) -> Iterator[Any]:
     except rasterio.errors.RasterioError as error:
         if not path.exists():
             raise ImageFileError(f"{path} does not exist.") from None
-        raise ImageFileError(f"{path} is no raster that can be read: {sentence(error)}.") from error
+        raise ImageFileError(f"{path} cannot be read as a raster: {first_line(error)}.") from error
     with dataset:
         yield dataset
 
 
 def is_raster(path: Path) -> bool:
-    """Whether a file has what only a raster has: a place on the ground, nodata, a mask, or many bands.
+    """True if a file has what only a raster has: a georeference, nodata, a mask, or more than four bands.
 
-    Other TIFFs are pictures. So are all of them where rasterio is not installed, and maps of a palette's
-    colours.
+    Other TIFFs are pictures. So are palette images without nodata, and all files if rasterio is missing.
     """
     suffix = path.suffix.lower()
     if suffix not in DRIVERS or find_spec("rasterio") is None:
@@ -140,21 +134,21 @@ def is_raster(path: Path) -> bool:
                 return nodata
             placed = dataset.crs is not None or not dataset.transform.is_identity or bool(dataset.gcps[0])
             return placed or nodata or dataset.rpcs is not None or _masked(dataset) or dataset.count > 4
-    except ImageFileError:  # its reader has more to say of it
+    except ImageFileError:  # the picture reader has a better message
         return suffix in RASTER_ONLY
 
 
 def _masked(dataset: Any) -> bool:
-    """Whether there is a mask of its own: neither from nodata nor from alpha, which are read themselves."""
+    """True if the file has a mask of its own. Masks made from nodata or alpha do not count."""
     return any([flag.name for flag in flags] == ["per_dataset"] for flags in dataset.mask_flag_enums)
 
 
 def describe(path: str | Path) -> Raster:
-    """What a raster file is. Raises ImageFileError, with one sentence, for one that cannot be scaled."""
+    """Describes a raster file. Raises ImageFileError, with one sentence, if it cannot be scaled."""
     path = Path(path)
     with gdal(), opened(path) as dataset:
         if not dataset.count:
-            raise ImageFileError(f"{path} holds several rasters and no bands: name one of them.")
+            raise ImageFileError(f"{path} holds several rasters and no bands: give the name of one of them.")
         types = set(dataset.dtypes)
         if len(types) > 1:
             raise ImageFileError(
@@ -171,8 +165,8 @@ def describe(path: str | Path) -> Raster:
         colours = tuple(dataset.colorinterp)
         if any(colour.name == "palette" for colour in colours):
             raise ImageFileError(
-                f"{path} holds the numbers of a palette's colours, between which there is nothing: expand it"
-                " first (gdal_translate -expand rgba)."
+                f"{path} holds palette indices, which cannot be interpolated: expand it first"
+                " (gdal_translate -expand rgba)."
             )
         orientation = orientation_of(dataset)
         shape, blocks = (dataset.height, dataset.width), dataset.block_shapes[0]
@@ -209,6 +203,6 @@ def _lasting(tags: dict[str, str]) -> dict[str, str]:
     return {key: value for key, value in tags.items() if not key.startswith(_STALE)}
 
 
-def sentence(error: Exception) -> str:
-    """The first line of a library's complaint."""
+def first_line(error: Exception) -> str:
+    """The first line of a library's error message."""
     return str(error).strip().rstrip(".").splitlines()[0]

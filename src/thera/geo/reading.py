@@ -9,25 +9,26 @@ from numpy.typing import NDArray
 
 from thera.errors import ImageFileError
 from thera.field.grid import Box
-from thera.values.ranges import Range, Stretch, Window, find_ranges
+from thera.values.ranges import Range, Stretch
+from thera.values.survey import Window, find_ranges
 
-from .raster import Raster, gdal, opened, sentence
+from .raster import Raster, first_line, gdal, opened
 from .upright import stored, upright
 
 
 @contextmanager
-def reading(raster: Raster) -> Iterator["Reader"]:
-    """The raster's file, open."""
+def open_reader(raster: Raster) -> Iterator["Reader"]:
+    """A reader of the raster's file."""
     with gdal(), opened(raster.path) as dataset:
         yield Reader(raster, dataset)
 
 
 def ranges(raster: Raster, stretch: Stretch) -> list[Range]:
-    """The values that stand for 0 and 1 in each group of bands."""
+    """The range of each group of bands."""
 
     def windows() -> Iterator[Window]:
         every = range(raster.count)
-        with reading(raster) as reader:
+        with open_reader(raster) as reader:
             for box in raster.windows():
                 yield reader.read(box, every)
 
@@ -35,7 +36,7 @@ def ranges(raster: Raster, stretch: Stretch) -> list[Range]:
 
 
 class Reader:
-    """A raster that is open: `Samples` in windows."""
+    """An open raster: `Samples` that are read in windows."""
 
     def __init__(self, raster: Raster, dataset: Any) -> None:
         self.raster = raster
@@ -52,16 +53,16 @@ class Reader:
     def read(self, box: Box, bands: Sequence[int]) -> Window:
         """Samples h×w×n of some bands in a window, and which of them are valid; None if all are.
 
-        Nodata is not valid, nor a number that is not finite, nor what the raster's mask or an alpha of 0
-        hides. The alpha itself always is.
+        Samples are invalid if they are nodata or not finite, or if the raster's mask or an alpha of 0 hides
+        them. The alpha itself is always valid.
         """
         samples = np.moveaxis(self._read(box, bands), 0, -1)
-        shown = None
+        alpha = None
         if self.raster.bands.alpha is not None:
-            shown = self._read(box, [self.raster.bands.alpha])[0]
+            alpha = self._read(box, [self.raster.bands.alpha])[0]
         elif self.raster.masked:
-            shown = self._window(self._dataset.read_masks, box, 1)
-        return samples, self.raster.bands.valid(samples, bands, shown)
+            alpha = self._window(self._dataset.read_masks, box, 1)
+        return samples, self.raster.bands.valid(samples, bands, alpha)
 
     def valid(self, box: Box) -> NDArray[np.bool_]:
         """Which samples of all bands are valid in a window, h×w×bands."""
@@ -80,6 +81,6 @@ class Reader:
             samples: NDArray = read(bands, window=((top, bottom), (left, right)))
         except rasterio.errors.RasterioError as error:
             raise ImageFileError(
-                f"{self.raster.path} is damaged or cut short ({sentence(error)})."
+                f"{self.raster.path} is damaged or cut short ({first_line(error)})."
             ) from error
         return upright(samples, orientation)

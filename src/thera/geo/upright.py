@@ -1,4 +1,4 @@
-"""Pictures held sideways, read as rasters: GDAL gives pixels as they are stored, whatever EXIF says."""
+"""Rasters with an EXIF orientation, which GDAL ignores: it gives pixels as they are stored."""
 
 import re
 import warnings
@@ -14,16 +14,16 @@ from thera.imaging.reading import PILLOW_FORMATS
 
 
 def orientation_of(dataset: Any) -> int:
-    """How the pixels of an open raster were held, 1 to 8 as in EXIF.
+    """The orientation of an open raster, 1 to 8 as in EXIF.
 
-    1, as they are stored, for those with a place on the ground: that is told of stored pixels.
+    It is 1 for a georeferenced raster, whose georeference describes the pixels as they are stored.
     """
     placed = dataset.crs is not None or not dataset.transform.is_identity or dataset.gcps[0] or dataset.rpcs
-    told = 1 if placed else _told(Path(dataset.name), dataset.driver)
-    return told if told in range(1, 9) else 1
+    found = 1 if placed else _read_orientation(Path(dataset.name), dataset.driver)
+    return found if found in range(1, 9) else 1
 
 
-def _told(path: Path, driver: str) -> Any:
+def _read_orientation(path: Path, driver: str) -> Any:
     from tifffile import TiffFile
 
     try:
@@ -32,17 +32,17 @@ def _told(path: Path, driver: str) -> Any:
                 tag = file.pages.first.tags.get(ORIENTATION)
             return 1 if tag is None else tag.value
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of many pixels, none of which is decoded here
+            warnings.simplefilter("ignore")  # about large images; nothing is decoded here
             with Image.open(path, formats=PILLOW_FORMATS) as image:
                 return image.getexif().get(ORIENTATION, 1)
-    except Exception:  # what is no picture, or a damaged block, says nothing
+    except Exception:  # not a picture, or a damaged EXIF block
         return 1
 
 
 def stored(
     box: tuple[int, int, int, int], shape: tuple[int, int], orientation: int
 ) -> tuple[int, int, int, int]:
-    """Where a box (top, left, bottom, right) of an upright raster of `shape` lies in its file.
+    """The box in the file that holds the box (top, left, bottom, right) of an upright raster of `shape`.
 
     >>> stored((0, 0, 2, 5), (48, 40), 6)
     (35, 0, 40, 2)
@@ -56,7 +56,7 @@ def stored(
 
 
 def upright_tags(tags: dict[str, str], orientation: int) -> dict[str, str]:
-    """A file's tags with the resolutions of the pixels as they are seen.
+    """The tags of a file, with x and y resolution exchanged if the raster is turned sideways.
 
     >>> upright_tags({"EXIF_Make": "Maker", "EXIF_XResolution": "(72)"}, 6)
     {'EXIF_Make': 'Maker', 'EXIF_YResolution': '(72)'}
@@ -71,7 +71,7 @@ def upright_tags(tags: dict[str, str], orientation: int) -> dict[str, str]:
 
 
 def upright(samples: NDArray, orientation: int) -> NDArray:
-    """Samples of a file, …×h×w, as they are seen."""
+    """Samples of a file, …×h×w, turned upright."""
     if orientation in SIDEWAYS:
         samples = np.swapaxes(samples, -2, -1)
     if orientation in FROM_RIGHT:

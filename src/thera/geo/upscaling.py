@@ -1,5 +1,6 @@
-"""Rasters to another size: frame by frame of the output, each from the window of the input that it needs."""
+"""Scales rasters frame by frame, each from the window of the input that it needs."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,12 +22,12 @@ from thera.values.ranges import Range, Stretch, depth_name
 
 from .frames import TILE, Frame
 from .raster import CACHE, Raster, describe
-from .reading import Reader, ranges, reading
-from .writing import Place, check_room, writing
+from .reading import Reader, open_reader, ranges
+from .writing import GeoGrid, check_room, open_writer
 
-#: A frame that encodes this many times the pixels of the best one is taken if it needs less memory.
+#: Accept up to 5 % more encoding than with the best frame if it saves memory.
 GOOD_ENOUGH = 1.05
-#: The longest side of a frame, in tiles.
+#: The largest side of a frame, in tiles.
 MOST_TILES = 8
 
 
@@ -34,9 +35,9 @@ MOST_TILES = 8
 class RasterOptions:
     """How rasters are read and written.
 
-    `stretch`: which values stand for 0 and 1; what `Stretch.usual` says of the sample type unless given.
-    `alpha`: "cover" if an alpha band says where the others are valid, "data" if it is a band like them.
-    `strip`: leave tags behind; the place on the ground, nodata and the bands' names are kept all the same.
+    `stretch`: how to choose the values for 0 and 1; by default `Stretch.usual` of the sample type.
+    `alpha`: "cover" if an alpha band says where the others are valid, "data" if it is an ordinary band.
+    `strip`: drop the tags, but not the georeference, nodata and the bands' names.
     """
 
     stretch: Stretch | None = None
@@ -46,26 +47,51 @@ class RasterOptions:
     alpha: Literal["cover", "data"] = "cover"
 
     def ranges(self, raster: Raster) -> list[Range]:
-        """What stands for 0 and 1 in each of the raster's groups."""
+        """The range of each of the raster's groups of bands."""
         return ranges(raster, self.stretch or Stretch.usual(raster.dtype))
 
 
 @dataclass(frozen=True)
-class RasterScaling:
-    """A raster that is about to be scaled into a file: described, planned and checked."""
+class RasterJob(ABC):
+    """A raster that is about to be written to a file, frame by frame: described and checked."""
 
-    model: Model
     raster: Raster
-    spans: list[Range]  # what stands for 0 and 1 in each of the raster's groups
-    place: Place
+    spans: list[Range]  # the range of each of the raster's groups of bands
+    grid: GeoGrid
     output: Path
-    frame: int
-    options: Options
+    frame: int  # the side of the frames
     file: RasterOptions
 
     @property
     def size(self) -> tuple[int, int]:
-        return self.place.size
+        return self.grid.size
+
+    @property
+    def written(self) -> Raster:
+        """The description of the output's bands and tags."""
+        return self.raster
+
+    def run(self, progress: Callable[[int], object] = lambda pixels: None) -> None:
+        """Writes the output, whole or not at all."""
+        with (
+            open_reader(self.raster) as reader,
+            open_writer(self.output, self.written, self.grid, self.file.cog, self.file.strip) as writer,
+        ):
+            for box in frames(self.size, self.frame):
+                frame = self._frame(reader, box, progress)
+                writer.write(frame.finished(), box, frame.mask)
+
+    @abstractmethod
+    def _frame(self, reader: Reader, box: Box, progress: Callable[[int], object]) -> Frame:
+        """The output pixels of a box."""
+
+
+@dataclass(frozen=True)
+class RasterScaling(RasterJob):
+    """A raster that is about to be scaled into a file: described, planned and checked."""
+
+    model: Model
+    options: Options
 
     @property
     def form(self) -> Format:
@@ -81,7 +107,7 @@ class RasterScaling:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Which values the network sees as black and white."""
+        """The values that the network sees as black and white."""
         return tuple(
             f"{group}: {span.low:g} to {span.high:g} stand for black and white"
             for group, span in zip(self.raster.bands.groups, self.spans, strict=True)
@@ -90,18 +116,18 @@ class RasterScaling:
 
     @property
     def plan(self) -> Plan:
-        """How a frame in the middle is computed: the most that one takes."""
+        """The plan of a frame in the middle, which needs the most."""
         top, left = (max(0, N - self.frame) // 2 for N in self.size)
         bottom, right = (min(start + self.frame, N) for start, N in zip((top, left), self.size, strict=True))
         return self._plan((top, left, bottom, right))
 
     def _plan(self, box: Box) -> Plan:
-        """How the output pixels of a box are computed."""
+        """The plan for the output pixels of a box."""
         raster = self.raster
         down, along = (slice(int(axis.cell[0]), int(axis.cell[-1]) + 1) for axis in self._axes(box))
         pixels = (box[2] - box[0]) * (box[3] - box[1])
         cells = (down.stop - down.start) * (along.stop - along.start)
-        # Samples and which are valid, of the frame and of its cells; floats while invalid ones are continued.
+        # Samples and validity, of the frame and of its cells; floats while invalid samples are filled in.
         held = 2 * (pixels + cells) * raster.count * (raster.dtype.itemsize + 1) + 64 * cells + CACHE
         return make_plan(
             self.model,
@@ -114,23 +140,13 @@ class RasterScaling:
         )
 
     def _axes(self, box: Box) -> tuple[Axis, Axis]:
-        """Where the output pixels of a box lie, down and along."""
+        """The rows and columns of a box of output pixels."""
         (H, W), (rows, cols) = self.raster.shape, self.size
         return Axis.whole(H, rows, box[0], box[2]), Axis.whole(W, cols, box[1], box[3])
 
-    def run(self, progress: Callable[[int], object] = lambda pixels: None) -> None:
-        """Writes the output, whole or not at all."""
-        with (
-            reading(self.raster) as reader,
-            writing(self.output, self.raster, self.place, self.file.cog, self.file.strip) as written,
-        ):
-            for box in frames(self.size, self.frame):
-                frame = self._frame(reader, box, progress)
-                written.write(frame.finished(), box, frame.mask)
-
     def _frame(self, reader: Reader, box: Box, progress: Callable[[int], object]) -> Frame:
         rows, cols = self._axes(box)
-        # An output pixel is valid where the input pixel is in whose cell its centre lies.
+        # An output pixel is valid if the input pixel under its centre is.
         top, left = int(rows.cell[0]), int(cols.cell[0])
         valid = reader.valid((top, left, int(rows.cell[-1]) + 1, int(cols.cell[-1]) + 1))
         frame = Frame(self.raster, valid[np.ix_(rows.cell - top, cols.cell - left)])
@@ -155,14 +171,14 @@ def prepare_raster(
     options: Options | None = None,
     file: RasterOptions | None = None,
 ) -> RasterScaling:
-    """Describes `source` and checks all that scaling it to the GeoTIFF `output` needs."""
+    """Describes `source`, and checks everything that scaling it to the GeoTIFF `output` needs."""
     options, file = options or Options(), file or RasterOptions()
     check_raster_output(source, output, file.overwrite)
     raster = replace(describe(source), covers=file.alpha == "cover")
     size = target.for_image(raster.shape)
-    check_room(output, raster.count * raster.dtype.itemsize, size, file.cog)
-    place = Place.scaled(raster, size)
-    scaling = RasterScaling(model, raster, [], place, output, TILE, options, file)
+    check_room(output, raster, size, file.cog)
+    grid = GeoGrid.scaled(raster, size)
+    scaling = RasterScaling(raster, [], grid, output, TILE, file, model, options)
     scaling = replace(scaling, frame=_best_frame(scaling))
     return replace(scaling, spans=file.ranges(raster))
 
@@ -174,7 +190,7 @@ def check_raster_output(source: Path, output: Path, overwrite: bool) -> None:
 
 
 def _best_frame(scaling: RasterScaling) -> int:
-    """The side of the frames that makes the least overlap within the memory there is."""
+    """The side of the frames with the least overlap that fits in memory."""
     plans: dict[int, Plan] = {}
     for tiles in range(1, MOST_TILES + 1):
         try:

@@ -1,4 +1,4 @@
-"""Rasters through a mapping: in their own units, nodata where there is nothing to see."""
+"""Warped rasters: values in their own units, and nodata outside the input."""
 
 import math
 from collections.abc import Callable
@@ -12,68 +12,56 @@ from thera.field.grid import Box
 from thera.imaging.sizing import TargetSize
 from thera.models import Model
 from thera.tiled import Options
-from thera.tiled.plan import frames
 from thera.values.planes import planes_of
-from thera.values.ranges import Range
 from thera.warp.mappings import Mapping, Projective, View
-from thera.warp.warping import FRAME, Look, Warp
+from thera.warp.warping import FRAME, Piece, Warp
 
 from .crs import Reprojection
 from .frames import Frame
 from .raster import CACHE, Raster
-from .reading import Reader, reading
-from .upscaling import RasterOptions, check_raster_output
-from .writing import Place, check_room, through, writing
+from .reading import Reader
+from .upscaling import RasterJob, RasterOptions, check_raster_output
+from .writing import GeoGrid, check_room, composed
 
 
 @dataclass(frozen=True)
-class WarpedRaster:
+class WarpedRaster(RasterJob):
     """A raster that is about to be warped into a file: described and checked."""
 
     warp: Warp
-    raster: Raster
-    written: Raster  # with a way to say that nothing is seen
-    spans: list[Range]
-    place: Place
-    output: Path
-    file: RasterOptions
     notes: tuple[str, ...]
 
     @property
-    def size(self) -> tuple[int, int]:
-        return self.place.size
-
-    def run(self, progress: Callable[[int], object] = lambda pixels: None) -> None:
-        """Writes the output, whole or not at all."""
-        with (
-            reading(self.raster) as reader,
-            writing(self.output, self.written, self.place, self.file.cog, self.file.strip) as written,
-        ):
-            for box in frames(self.size, FRAME):
-                frame = self._frame(reader, box, progress)
-                written.write(frame.finished(), box, frame.mask)
+    def written(self) -> Raster:
+        """The output has nodata, an alpha, or a mask, for pixels outside the input."""
+        raster = self.raster
+        if raster.declared is not None or raster.bands.alpha is not None or raster.masked:
+            return raster
+        if raster.dtype.kind == "f":
+            return replace(raster, nodata=(math.nan,) * raster.count)
+        return replace(raster, masked=True)
 
     def _frame(self, reader: Reader, box: Box, progress: Callable[[int], object]) -> Frame:
         shape = (box[2] - box[0], box[3] - box[1])
         frame = Frame(self.written, np.zeros((*shape, self.raster.count), bool))
         planes = planes_of(reader, self.raster.bands, self.spans, self.warp.model.info.halo)
-        for look in self.warp.looks(box):
-            part = look.part_of(box)
-            if look.seen.any():
-                frame.valid[part] = self._valid(reader, look)
+        for piece in self.warp.pieces(box):
+            part = piece.part_of(box)
+            if piece.inside.any():
+                frame.valid[part] = self._valid(reader, piece)
                 wanted = [plane for plane in planes if frame.extent(plane.group, part)]
-                self.warp.put(look, wanted, frame.samples[part])
-            progress(look.seen.size)
+                self.warp.put(piece, wanted, frame.samples[part])
+            progress(piece.inside.size)
         return frame
 
-    def _valid(self, reader: Reader, look: Look) -> NDArray[np.bool_]:
-        """A pixel is valid where the input pixel is in whose cell its centre lies."""
-        cells = np.floor(look.points[look.seen]).astype(np.int64)
+    def _valid(self, reader: Reader, piece: Piece) -> NDArray[np.bool_]:
+        """An output pixel is valid if the input pixel under its centre is."""
+        cells = np.floor(piece.points[piece.inside]).astype(np.int64)
         cells = np.clip(cells, 0, np.array(self.raster.shape) - 1)
         (top, left), (bottom, right) = cells.min(axis=0), cells.max(axis=0) + 1
         valid = reader.valid((int(top), int(left), int(bottom), int(right)))
-        found = np.zeros((*look.seen.shape, self.raster.count), bool)
-        found[look.seen] = valid[cells[:, 0] - top, cells[:, 1] - left]
+        found = np.zeros((*piece.inside.shape, self.raster.count), bool)
+        found[piece.inside] = valid[cells[:, 0] - top, cells[:, 1] - left]
         return found
 
 
@@ -81,11 +69,11 @@ def prepare_warped_raster(
     raster: Raster,
     output: Path,
     model: Model,
-    view: View | Place,
+    view: View | GeoGrid,
     options: Options | None = None,
     file: RasterOptions | None = None,
 ) -> WarpedRaster:
-    """Checks all that warping a raster needs.
+    """Checks everything that warping a raster needs.
 
     `view`: a grid in another coordinate system, from `thera.geo.crs.reprojected`, or a mapping of pixels.
     """
@@ -94,35 +82,26 @@ def prepare_warped_raster(
     raster = replace(raster, covers=file.alpha == "cover")
     notes: tuple[str, ...] = ()
     mapping: Mapping
-    if isinstance(view, Place):
-        place, mapping = view, Reprojection(raster, view)
+    if isinstance(view, GeoGrid):
+        grid, mapping = view, Reprojection(raster, view)
     else:
         wanted, mapping = view(raster.shape)
         size = TargetSize(size=wanted).for_image(raster.shape)
-        place, notes = _moved(raster, size, mapping)
-    check_room(output, raster.count * raster.dtype.itemsize, place.size, file.cog)
+        grid, notes = _warped_grid(raster, size, mapping)
+    check_room(output, raster, grid.size, file.cog)
     held = 3 * FRAME**2 * raster.count * raster.dtype.itemsize + CACHE
     warp = Warp(model, raster.shape, mapping, options, held)
-    return WarpedRaster(warp, raster, _marking(raster), file.ranges(raster), place, output, file, notes)
+    return WarpedRaster(raster, file.ranges(raster), grid, output, FRAME, file, warp, notes)
 
 
-def _moved(raster: Raster, size: tuple[int, int], mapping: Mapping) -> tuple[Place, tuple[str, ...]]:
-    """Where the output of a mapping lies: known if it is affine."""
+def _warped_grid(raster: Raster, size: tuple[int, int], mapping: Mapping) -> tuple[GeoGrid, tuple[str, ...]]:
+    """The grid of a warped raster, and a note if it has no georeference because the mapping is not affine."""
     from affine import Affine
 
     if raster.crs is None:
-        return Place(size, None, Affine.identity()), ()
+        return GeoGrid(size, None, Affine.identity()), ()
     if not (isinstance(mapping, Projective) and mapping.affine and raster.georeferenced):
-        note = "the output has no place on the ground: this mapping leaves no affine way to it"
-        return Place(size, None, Affine.identity()), (note,)
+        note = "the output has no place on the ground: only an affine mapping keeps it"
+        return GeoGrid(size, None, Affine.identity()), (note,)
     matrix = mapping.matrix[np.ix_([1, 0, 2], [1, 0, 2])] / mapping.matrix[2, 2]  # x before y
-    return Place(size, raster.crs, through(raster.transform, matrix)), ()
-
-
-def _marking(raster: Raster) -> Raster:
-    """The raster as it is written: where nothing is seen it has nodata, an alpha of 0, NaN, or a mask."""
-    if raster.declared is not None or raster.bands.alpha is not None or raster.masked:
-        return raster
-    if raster.dtype.kind == "f":
-        return replace(raster, nodata=(math.nan,) * raster.count)
-    return replace(raster, masked=True)
+    return GeoGrid(size, raster.crs, composed(raster.transform, matrix)), ()

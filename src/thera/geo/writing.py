@@ -1,4 +1,4 @@
-"""Rasters out: tiled, compressed, with overviews, or as cloud-optimised GeoTIFF; whole or not at all."""
+"""Writes rasters as tiled GeoTIFFs with overviews, or cloud-optimised; whole or not at all."""
 
 import errno
 import shutil
@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 
 from thera.errors import ImageFileError
 from thera.field.grid import Box
-from thera.files import partial_path
-from thera.memory import human_bytes
+from thera.files import partial_path, reason_of
+from thera.imaging.files import check_disk
 
 from .frames import TILE
-from .raster import Raster, gdal, sentence
+from .raster import Raster, first_line, gdal
 
 Window = tuple[tuple[int, int], tuple[int, int]]  # rows, columns
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where an output lies: its size, and its way to the ground."""
+class GeoGrid:
+    """The size of an output and its georeference."""
 
     size: tuple[int, int]
     crs: Any
@@ -35,8 +35,8 @@ class Place:
     rpcs: Any = None
 
     @classmethod
-    def scaled(cls, raster: Raster, size: tuple[int, int]) -> "Place":
-        """The same ground under `size` = (height, width) pixels."""
+    def scaled(cls, raster: Raster, size: tuple[int, int]) -> "GeoGrid":
+        """The raster's own area with `size` = (height, width) pixels."""
         from rasterio.control import GroundControlPoint
 
         down, across = (N / n for n, N in zip(raster.shape, size, strict=True))
@@ -46,21 +46,21 @@ class Place:
         ]
         rpcs = None if raster.rpcs is None else _scaled_rpcs(raster.rpcs, down, across)
         to_input = np.diag([1 / across, 1 / down, 1.0])
-        return cls(size, raster.crs, through(raster.transform, to_input), (points, raster.gcps[1]), rpcs)
+        return cls(size, raster.crs, composed(raster.transform, to_input), (points, raster.gcps[1]), rpcs)
 
 
-def through(transform: Any, to_input: NDArray[np.float64]) -> Any:
-    """The way to the ground of pixels (x, y) that an affine 3×3 matrix takes to those of `transform`."""
+def composed(transform: Any, to_input: NDArray[np.float64]) -> Any:
+    """The geotransform of output pixels, which the affine matrix `to_input` takes to those of `transform`."""
     from affine import Affine
 
-    if transform.is_identity:  # there is no ground
+    if transform.is_identity:  # there is no georeference
         return transform
     matrix = np.array(tuple(transform)[:9]).reshape(3, 3) @ to_input
     return Affine(*(float(number) for number in matrix[:2].ravel()))
 
 
 def _scaled_rpcs(rpcs: Any, down: float, across: float) -> Any:
-    """Rational polynomials for pixels of another size, counted from the centre of the first."""
+    """Rational polynomials for pixels of another size. They count pixels from the centre of the first."""
     scaled = copy(rpcs)
     scaled.line_off = (rpcs.line_off + 0.5) * down - 0.5
     scaled.samp_off = (rpcs.samp_off + 0.5) * across - 0.5
@@ -70,15 +70,16 @@ def _scaled_rpcs(rpcs: Any, down: float, across: float) -> Any:
 
 
 @contextmanager
-def writing(
-    path: Path, raster: Raster, place: Place, cog: bool = False, strip: bool = False
-) -> Iterator["Written"]:
-    """A dataset to write: `raster` with other pixels and another place. It becomes `path` when all went well.
+def open_writer(
+    path: Path, raster: Raster, grid: GeoGrid, cog: bool = False, strip: bool = False
+) -> Iterator["Writer"]:
+    """A writer of a file with the bands and tags of `raster` on another grid.
 
-    Everything unfinished lies in a folder beside it, which is removed whatever happens.
+    The file becomes `path` when it is complete. Until then it lies in a hidden folder beside `path`, because
+    GDAL may put more files beside it. The folder is removed in any case.
     """
     import rasterio
-    from rasterio._err import CPLE_BaseError  # what GDAL says on closing a file comes out as it is
+    from rasterio._err import CPLE_BaseError  # rasterio does not convert GDAL's errors on closing a file
     from rasterio.errors import RasterioError
 
     folder = partial_path(path)
@@ -86,12 +87,12 @@ def writing(
         folder.mkdir()
         with gdal():
             working = folder / "working.tif"
-            with rasterio.open(working, "w", **_profile(raster, place)) as dataset:
-                _describe(dataset, raster, place, strip)
-                written = Written(dataset)
-                yield written
+            with rasterio.open(working, "w", **_profile(raster, grid)) as dataset:
+                _describe(dataset, raster, grid, strip)
+                writer = Writer(dataset)
+                yield writer
             finished = _finish(working, folder / "finished.tif", cog)
-            _check(finished, written)
+            _check(finished, writer)
         finished.replace(path)
     except (RasterioError, CPLE_BaseError, OSError) as error:
         raise ImageFileError(f"{path} could not be written: {_reason(error, path)}.") from error
@@ -99,8 +100,8 @@ def writing(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _profile(raster: Raster, place: Place) -> dict[str, Any]:
-    height, width = place.size
+def _profile(raster: Raster, grid: GeoGrid) -> dict[str, Any]:
+    height, width = grid.size
     names = [colour.name for colour in raster.colours]
     profile = {
         "driver": "GTiff",
@@ -108,7 +109,7 @@ def _profile(raster: Raster, place: Place) -> dict[str, Any]:
         "width": width,
         "count": raster.count,
         "dtype": raster.dtype.name,
-        "crs": place.crs,
+        "crs": grid.crs,
         "nodata": raster.declared,
         "photometric": "RGB" if names[:3] == ["red", "green", "blue"] else "MINISBLACK",
         "tiled": True,
@@ -119,21 +120,21 @@ def _profile(raster: Raster, place: Place) -> dict[str, Any]:
         "predictor": 3 if raster.dtype.kind == "f" else 2,
         "bigtiff": "if_safer",
     }
-    if not place.transform.is_identity:
-        profile["transform"] = place.transform
+    if not grid.transform.is_identity:
+        profile["transform"] = grid.transform
     return profile
 
 
-def _describe(dataset: Any, raster: Raster, place: Place, strip: bool) -> None:
+def _describe(dataset: Any, raster: Raster, grid: GeoGrid, strip: bool) -> None:
     dataset.colorinterp = raster.colours
     dataset.descriptions = raster.descriptions
     dataset.units = [unit or "" for unit in raster.units]
     dataset.scales, dataset.offsets = raster.scales, raster.offsets
-    points, crs = place.gcps
+    points, crs = grid.gcps
     if points:
         dataset.gcps = points, crs
-    if place.rpcs is not None:
-        dataset.rpcs = place.rpcs
+    if grid.rpcs is not None:
+        dataset.rpcs = grid.rpcs
     if strip:
         return
     for space, tags in raster.tags.items():
@@ -143,7 +144,7 @@ def _describe(dataset: Any, raster: Raster, place: Place, strip: bool) -> None:
 
 
 def _finish(working: Path, finished: Path, cog: bool) -> Path:
-    """Adds overviews: smaller copies, halved until one fits in a tile."""
+    """Adds overviews, each half as large as the last, until one fits in a tile."""
     import rasterio
     from rasterio.enums import Resampling
     from rasterio.shutil import copy as copy_raster
@@ -159,13 +160,13 @@ def _finish(working: Path, finished: Path, cog: bool) -> Path:
     return working
 
 
-def _check(path: Path, written: "Written") -> None:
-    """Reads a finished file back: GDAL closes one without a word when the disk is full."""
+def _check(path: Path, writer: "Writer") -> None:
+    """Reads a finished file back, because GDAL closes a file without an error when the disk is full."""
     import rasterio
 
     with rasterio.open(path) as dataset:
         whole = bool(dataset.overviews(1)) == (max(dataset.shape) > TILE)
-        whole &= all(_sum(dataset.read(window=window)) == known for window, known in written.sums)
+        whole &= all(_sum(dataset.read(window=window)) == known for window, known in writer.sums)
         levels = len(dataset.overviews(1))
     for level in range(levels):
         with rasterio.open(path, overview_level=level) as dataset:
@@ -179,15 +180,15 @@ def _sum(samples: NDArray) -> int:
     return zlib.crc32(np.ascontiguousarray(samples).data)
 
 
-class Written:
-    """A dataset that is being written, and the checksums of what was."""
+class Writer:
+    """An open output, with the checksums of what was written."""
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
         self.sums: list[tuple[Window, int]] = []
 
     def write(self, samples: NDArray, box: Box, mask: NDArray[np.bool_] | None = None) -> None:
-        """Writes a box of samples, h×w×bands, and of the mask, where there is one."""
+        """Writes a box of samples, h×w×bands, and of the mask if there is one."""
         window = (box[0], box[2]), (box[1], box[3])
         bands = np.ascontiguousarray(np.moveaxis(samples, -1, 0))
         self._dataset.write(bands, window=window)
@@ -196,20 +197,15 @@ class Written:
             self._dataset.write_mask(mask, window=window)
 
 
-def check_room(path: Path, pixel_bytes: int, size: tuple[int, int], cog: bool) -> None:
-    """Refuses an output for which the disk has no room: pixels and overviews, and twice of it for a COG."""
-    needed = pixel_bytes * size[0] * size[1] * (8 if cog else 4) // 3
-    free = shutil.disk_usage(path.parent).free
-    if needed > free:
-        raise ImageFileError(
-            f"The output of {size[1]:,}×{size[0]:,} may take {human_bytes(needed)} on the way and"
-            f" {path.parent} has {human_bytes(free)} free: make room or choose another folder."
-        )
+def check_room(path: Path, raster: Raster, size: tuple[int, int], cog: bool) -> None:
+    """Refuses an output if the disk has no room for its pixels and overviews, twice for a COG."""
+    pixel_bytes = raster.count * raster.dtype.itemsize
+    check_disk(path, size, pixel_bytes * size[0] * size[1] * (8 if cog else 4) // 3)
 
 
 def _reason(error: Exception, path: Path) -> str:
     if getattr(error, "errno", None) == errno.ENOSPC or shutil.disk_usage(path.parent).free < 1 << 24:
         return "the disk is full"
     if isinstance(error, OSError) and error.strerror:
-        return error.strerror.lower()
-    return f"it came out incomplete ({sentence(error)})"
+        return reason_of(error)
+    return f"it is incomplete ({first_line(error)})"

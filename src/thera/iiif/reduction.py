@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.field import Gaussian
-from thera.field.grid import Axis, Taps, reading
+from thera.field.grid import Axis, Taps, sample_axis
 from thera.tiled import Source
 
 #: Output pixels along a side of what is averaged at a time: a product with few zeros in its matrix.
@@ -56,7 +56,7 @@ def _averaged(
 
 def _weights(axis: Axis, cells: int, kappa: float) -> list[Weights]:
     """By which weights each output pixel averages the cells of an axis, some output pixels at a time."""
-    way, found = reading(axis, cells, Gaussian(), kappa, order=0), []
+    way, found = sample_axis(axis, cells, Gaussian(), kappa, order=0), []
     for start in range(0, len(axis), PIECE):
         part = way.band(start, min(start + PIECE, len(axis)))
         assert isinstance(part.taps, Taps), "an output pixel averages several cells"

@@ -1,6 +1,7 @@
 """`thera.upscale`: an image in, the same kind of image out at another size."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +16,9 @@ from thera.imaging import DEFAULT_MODEL
 from thera.memory import default_memory, human_bytes, physical_memory
 from thera.models import Model, load
 from thera.tiled import Options
+from thera.values.meaning import AlphaUse, Groups, Meaning, Nodata, ValueRange
 
+from .arrays import scale_array
 from .picture import Picture
 from .reading import from_pillow
 from .sizing import TargetSize
@@ -36,22 +39,34 @@ def upscale(
     device: str = "auto",
     precision: str = "f32",
     memory: int | None = None,
+    value_range: ValueRange | None = None,
+    groups: Groups | None = None,
+    nodata: Nodata | None = None,
+    alpha: AlphaUse | None = None,
 ) -> ImageLike:
     """An image at another scale, or of another `size` = (height, width), up or down.
 
     | image | is | becomes |
     | --- | --- | --- |
     | Pillow image | any mode that has grey, RGB or CMYK in it | the same mode, with all it carries |
-    | NumPy array | H×W, H×W×1, ×2 (grey, alpha), ×3 or ×4 (RGB, alpha) | the same dtype |
+    | NumPy array | H×W, H×W×1, ×2 (grey, alpha), ×3 or ×4 (RGB, alpha), ×C with `groups` | the same dtype |
     | torch tensor | H×W, C×H×W or N×C×H×W | the same dtype and device |
 
-    Unsigned integers of 8 and 16 bits span their type, other integers what they hold. Floats are taken to
-    span 0 to 1, or what they hold if that is more, and come back unclipped. Palettes become colours.
+    Floats come back unclipped. Palettes become colours.
 
     `model`: the name of a shipped model, a file, or a model from `thera.load`.
     `ensemble`: the mean over four rotations, a little better at four times the cost.
     `psf`: a filter of `thera.field`; the model's own Gaussian unless given.
     `memory`: bytes to work in, beside the result; 4 GiB unless given, or half of a small machine's.
+
+    What the samples of arrays and tensors mean, as for `thera.dask.upscale` and arrays of xarray:
+    `value_range`: the values that the network sees as black and white: "dtype", "percentile", "2%:98%",
+    (low, high), or such a pair for each channel. Unless given, unsigned integers of 8 and 16 bits span their
+    type, other integers what they hold, and floats 0 to 1, or what they hold if that is more.
+    `groups`: which three channels are a colour, as in [(2, 1, 0)]; all others are seen one by one.
+    `nodata`: a value, or one for each channel, that stands for no data: it stays apart.
+    `alpha`: "cover" if the last channel says how far the others cover what is behind, as that of two or four
+    channels does, "data" if it is a channel like others.
 
     >>> import thera
     >>> thera.upscale(np.zeros((8, 6, 3), np.uint8), 2.5).shape  # doctest: +SKIP
@@ -63,9 +78,12 @@ def upscale(
     target_size.check()
     picture_filter = None if psf is None else as_filter(psf)
 
-    def scaled(picture: Picture) -> Picture:
-        target = target_size.for_image(picture.layout.size)
-        needed = target[0] * target[1] * picture.layout.channels * picture.layout.dtype.itemsize
+    meaning = Meaning(value_range, groups, nodata, alpha)
+
+    def planned(samples: NDArray) -> tuple[tuple[int, int], int, Options]:
+        """The size of the output of H×W×C samples, its bytes, and the options with room for it."""
+        target = target_size.for_image((samples.shape[0], samples.shape[1]))
+        needed = target[0] * target[1] * samples.shape[2] * samples.dtype.itemsize
         available = physical_memory()
         if available is not None and needed > available:
             raise InvalidInput(
@@ -73,14 +91,28 @@ def upscale(
                 f" {human_bytes(available)}: `thera upscale` writes such images to disk as they come."
             )
         limit = (default_memory() if memory is None else memory) + needed
-        options = Options(picture_filter, ensemble, limit)
-        return prepare(model, picture, target, options, output_memory=needed).whole()
+        return target, needed, Options(picture_filter, ensemble, limit)
+
+    def scaled(array: NDArray) -> NDArray:
+        samples = _checked(array, meaning)
+        target, _, options = planned(samples)
+        result = scale_array(model, samples, target, meaning, options)
+        return result[..., 0] if array.ndim == 2 else result
 
     result: Any
     if isinstance(image, Image.Image):
-        result = _to_pillow(scaled(from_pillow(image)))
+        if replace(meaning, alpha=None) != Meaning():
+            raise InvalidInput(
+                "value_range, groups and nodata are for arrays, and this is a Pillow image: leave them out,"
+                " or give numpy.asarray(image)."
+            )
+        picture = from_pillow(image)
+        if alpha == "data":
+            picture = replace(picture, covers=False)
+        target, needed, options = planned(picture.samples)
+        result = _to_pillow(prepare(model, picture, target, options, output_memory=needed).whole())
     elif isinstance(image, np.ndarray):
-        result = _as_array(scaled(_from_array(image)), image.ndim)
+        result = scaled(image)
     elif hasattr(image, "detach"):
         result = _scale_tensor(image, scaled)
     else:
@@ -96,19 +128,18 @@ def _loaded(name: str, engine: str, device: str, precision: str) -> Model:
     return load(name, engine=engine, device=device, precision=precision)
 
 
-def _from_array(array: NDArray) -> Picture:
+def _checked(array: NDArray, meaning: Meaning) -> NDArray:
+    """The array as H×W×C, or an error that says what is wrong with it."""
     if array.dtype.kind not in "uif" or array.ndim not in (2, 3) or 0 in array.shape:
         raise InvalidInput(
             f"An array of {array.dtype} and shape {array.shape} was given: expected numbers, H×W or H×W×1…4."
         )
-    samples = array[..., None] if array.ndim == 2 else array
-    if samples.shape[2] > 4:
-        raise InvalidInput(f"An array of shape {array.shape} was given: channels come last, and are 1 to 4.")
-    return Picture.of_channels(samples)
-
-
-def _as_array(picture: Picture, ndim: int) -> NDArray:
-    return picture.samples[..., 0] if ndim == 2 else picture.samples
+    if array.ndim == 3 and array.shape[2] > 4 and meaning.groups is None:
+        raise InvalidInput(
+            f"An array of shape {array.shape} was given: channels come last, and are 1 to 4, unless groups="
+            " says which of them are seen together (groups=[]: each by itself)."
+        )
+    return array[..., None] if array.ndim == 2 else array
 
 
 def _to_pillow(picture: Picture) -> Image.Image:
@@ -126,7 +157,7 @@ def _to_pillow(picture: Picture) -> Image.Image:
     return image
 
 
-def _scale_tensor(tensor: Any, scaled: Any) -> Any:
+def _scale_tensor(tensor: Any, scaled: Callable[[NDArray], NDArray]) -> Any:
     import torch
 
     if tensor.ndim not in (2, 3, 4) or 0 in tensor.shape:
@@ -136,7 +167,7 @@ def _scale_tensor(tensor: Any, scaled: Any) -> Any:
     on_host = tensor.detach().cpu()
     array = (on_host.float() if tensor.dtype == torch.bfloat16 else on_host).numpy()  # which has no bfloat16
     images = array if array.ndim == 4 else array.reshape(1, -1, *array.shape[-2:])
-    results = [_as_array(scaled(_from_array(np.moveaxis(each, 0, -1))), 3) for each in images]
+    results = [scaled(np.moveaxis(each, 0, -1)) for each in images]
     stacked = np.stack([np.moveaxis(each, -1, 0) for each in results])
     shaped = stacked.reshape(*tensor.shape[:-2], *stacked.shape[-2:])
     return torch.from_numpy(np.ascontiguousarray(shaped)).to(device=tensor.device, dtype=tensor.dtype)

@@ -1,13 +1,14 @@
-"""Scaling image files: everything that can fail is checked before the first multiplication."""
+"""Scaling image files. Everything that can fail is checked before anything is computed."""
 
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from thera.errors import ImageFileError, InvalidInput
 from thera.files import check_place, replacing
@@ -24,20 +25,39 @@ from .sizing import TargetSize
 from .upscaling import Scaling, prepare
 from .writing import encode
 
-#: Bytes for each pixel held by encoders that cannot write as rows come, without and with alpha, as measured.
+#: Measured bytes per pixel that encoders hold if they cannot write row by row, without and with alpha.
 HELD_BYTES = {"jpeg": (6, 6), "webp": (12, 36), "avif": (40, 50), "bmp": (6, 6)}
 
 
 @dataclass(frozen=True)
-class FileScaling:
-    """An image file about to be scaled into another: read, planned and checked."""
+class PictureOutput:
+    """A picture file that is about to be written, with everything checked."""
 
-    scaling: Scaling
+    picture: Picture  # the input, as the format can hold it
+    layout: Layout  # of the output
     output: Path
     form: Format
     metadata: Metadata
     quality: int | None
     notes: tuple[str, ...]
+
+    @property
+    def held(self) -> int:
+        """Bytes that the encoder holds."""
+        per_pixel = 0 if self.form.streams else HELD_BYTES[self.form.name][self.layout.alpha]
+        return per_pixel * self.layout.height * self.layout.width
+
+    def write(self, bands: Iterable[NDArray]) -> None:
+        """Writes the rows of the output, whole or not at all."""
+        with replacing(self.output) as file:
+            encode(file, self.layout, self.metadata, bands, self.form, self.quality)
+
+
+@dataclass(frozen=True)
+class FileScaling(PictureOutput):
+    """An image file that is about to be scaled into another: read, planned and checked."""
+
+    scaling: Scaling
 
     @property
     def model(self) -> Model:
@@ -53,22 +73,20 @@ class FileScaling:
 
     @property
     def depth(self) -> str:
-        return self.scaling.layout.depth
+        return self.layout.depth
 
     def run(self, progress: Callable[[int], object] = lambda pixels: None) -> None:
         """Writes the output, whole or not at all."""
-        bands = self.scaling.bands(progress)
-        with replacing(self.output) as file:
-            encode(file, self.scaling.layout, self.metadata, bands, self.form, self.quality)
+        self.write(self.scaling.bands(progress))
 
 
 @dataclass(frozen=True)
 class FileOptions:
     """How pictures are read and written.
 
-    `form`: the output's format; by its name unless given. `quality`: of JPEG, WebP and AVIF.
-    `strip`: leave metadata behind.
-    `alpha`: "cover", or "data" for a channel of its own whose colours count also where it is 0.
+    `form`: the output's format; by default the one that its name says.
+    `quality`: the quality of JPEG, WebP and AVIF. `strip`: drop all metadata.
+    `alpha`: "cover" for transparency, or "data" for an ordinary channel: colours count even where it is 0.
     """
 
     form: Format | None = None
@@ -79,7 +97,7 @@ class FileOptions:
     max_pixels: int = MAX_PIXELS
 
     def read(self, source: Path) -> Picture:
-        """The picture in a file, with as much of what it carries as is wanted."""
+        """The picture in a file, with its metadata unless `strip` drops it."""
         picture = read(source, self.max_pixels)
         picture = replace(picture, covers=picture.covers and self.alpha == "cover")
         return replace(picture, metadata=Metadata()) if self.strip else picture
@@ -93,29 +111,35 @@ def prepare_file(
     options: Options | None = None,
     file: FileOptions | None = None,
 ) -> FileScaling:
-    """Checks all that scaling a picture into the file `output` needs."""
-    options, file = options or Options(), file or FileOptions()
-    form = file.form or format_of(output)
+    """Plans the scaling of a picture into the file `output`, and checks everything it needs."""
     size = target.for_image(picture.layout.size)
-    picture, dtype, notes = suited(picture, form)
-    metadata, lost = picture.metadata.resized(picture.layout.size, size).fitting(form)
-
-    layout = replace(picture.layout, height=size[0], width=size[1], dtype=dtype)
-    check_limits(layout, form)
-    check_disk(layout, form, output)
-    kept = 0 if form.streams else HELD_BYTES[form.name][picture.alpha] * size[0] * size[1]
-    scaling = prepare(model, picture, size, options, output_memory=kept, dtype=dtype)
+    result = check_picture(picture, size, output, file or FileOptions())
+    picture, dtype = result.picture, result.layout.dtype
+    scaling = prepare(model, picture, size, options or Options(), output_memory=result.held, dtype=dtype)
     available = physical_memory()
     if available is not None and scaling.plan.memory > available:
         raise InvalidInput(
             f"The plan needs {human_bytes(scaling.plan.memory)} of memory and this machine has"
             f" {human_bytes(available)}: lower --memory."
         )
-    return FileScaling(scaling, output, form, metadata, file.quality, (*picture.notes, *notes, *lost))
+    return FileScaling(**vars(result), scaling=scaling)
 
 
-def suited(picture: Picture, form: Format) -> tuple[Picture, np.dtype, list[str]]:
-    """The picture as `form` can hold it, the type of its samples there, and what had to be given up."""
+def check_picture(picture: Picture, size: tuple[int, int], output: Path, file: FileOptions) -> PictureOutput:
+    """Adapts a picture to the format of `output`, and checks that the file can hold it at `size`."""
+    form = file.form or format_of(output)
+    picture, dtype, notes = adapted(picture, form)
+    metadata, lost = picture.metadata.resized(picture.layout.size, size).fitting(form)
+    layout = replace(picture.layout, height=size[0], width=size[1], dtype=dtype)
+    check_limits(layout, form)
+    # Lossy files are assumed to take half of the raw size.
+    check_disk(output, size, math.ceil(layout.nbytes * (0.5 if form.lossy else 1.0)))
+    notes = [*picture.notes, *notes, *lost]
+    return PictureOutput(picture, layout, output, form, metadata, file.quality, tuple(notes))
+
+
+def adapted(picture: Picture, form: Format) -> tuple[Picture, np.dtype, list[str]]:
+    """The picture as `form` can hold it, its sample type in the file, and notes about what is lost."""
     notes = []
     if picture.colour == "cmyk" and not form.cmyk:
         raise ImageFileError(f"{form.name.upper()} holds no CMYK: write TIFF or JPEG.")
@@ -123,7 +147,7 @@ def suited(picture: Picture, form: Format) -> tuple[Picture, np.dtype, list[str]
         opaque = picture.samples[..., -1].min() == Range.of(picture.samples[..., -1]).high
         if not opaque:
             loss = "the image was put on white" if picture.covers else "the alpha channel was left out"
-            notes.append(f"{form.name.upper()} knows no transparency: {loss}")
+            notes.append(f"{form.name.upper()} has no transparency: {loss}")
         picture = picture.without_alpha()
     dtype = picture.samples.dtype
     if dtype.str[1:] not in form.depths:
@@ -140,7 +164,7 @@ def suited(picture: Picture, form: Format) -> tuple[Picture, np.dtype, list[str]
 
 
 def holds(form: Format, picture: Picture) -> bool:
-    """Whether a picture fits in `form` as it is."""
+    """True if `form` can hold a picture as it is."""
     return (
         (form.cmyk or picture.colour != "cmyk")
         and (form.alpha or not picture.alpha)
@@ -149,8 +173,8 @@ def holds(form: Format, picture: Picture) -> bool:
 
 
 def default_suffix(name: Path, picture: Picture, form: Format | None = None) -> str:
-    """The ending of an output: of the format asked for; else the input's own if its format holds the picture
-    as it is, else PNG's or TIFF's."""
+    """The file extension of an output: that of `form` if given; else the input's own if its format can hold
+    the picture as it is; else that of PNG or TIFF."""
     if form is not None:
         return form.suffix
     for own in FORMATS.values():
@@ -160,17 +184,17 @@ def default_suffix(name: Path, picture: Picture, form: Format | None = None) -> 
 
 
 def check_output(source: Path, output: Path, file: FileOptions) -> None:
-    """Refuses an output that cannot be written, must not be replaced, or is no image format."""
+    """Refuses an output that cannot be written, must not be replaced, or has no known format."""
     if file.form is None:
         format_of(output)
     check_place(output, file.overwrite, source)
 
 
 def check_limits(layout: Layout, form: Format) -> None:
-    """Refuses a size that the format cannot hold."""
+    """Refuses an output that is too large for its format."""
     if max(layout.size) > form.max_side:
         raise ImageFileError(
-            f"{form.name.upper()} holds {form.max_side:,} pixels a side at most and the output has"
+            f"{form.name.upper()} holds {form.max_side:,} pixels a side at most, and the output has"
             f" {layout.width:,}×{layout.height:,}: write {_larger(layout)}."
         )
     pixels = layout.height * layout.width
@@ -182,19 +206,18 @@ def check_limits(layout: Layout, form: Format) -> None:
 
 
 def _larger(layout: Layout) -> str:
-    """Formats that hold an image of this size."""
+    """The formats that can hold an image of this size."""
     able = [
         form.name.upper() for form in FORMATS.values() if form.streams and max(layout.size) <= form.max_side
     ]
     return " or ".join(able)
 
 
-def check_disk(layout: Layout, form: Format, output: Path) -> None:
-    """Refuses an output for which the disk has no room: its raw size, or half of that in a lossy format."""
-    needed = math.ceil(layout.nbytes * (0.5 if form.lossy else 1.0))
+def check_disk(output: Path, size: tuple[int, int], needed: int) -> None:
+    """Refuses an output for whose `needed` bytes the disk has no room."""
     free = shutil.disk_usage(output.parent).free
     if needed > free:
         raise ImageFileError(
-            f"The output of {layout.width:,}×{layout.height:,} may take {human_bytes(needed)} and"
+            f"The output of {size[1]:,}×{size[0]:,} may take {human_bytes(needed)} while it is written, and"
             f" {output.parent} has {human_bytes(free)} free: make room or choose another folder."
         )

@@ -1,4 +1,4 @@
-"""A picture in memory: its samples as the file had them, what its channels mean, and what it carries."""
+"""A picture in memory: its samples as in the file, the meaning of its channels, and its metadata."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ Colour = Literal["grey", "rgb", "cmyk"]
 CHANNELS: dict[Colour, int] = {"grey": 1, "rgb": 3, "cmyk": 4}
 
 
-#: Samples that are converted at a time, so that no float copy of a whole picture is made.
+#: Samples that are converted at a time, to avoid a float copy of a whole picture.
 BAND_SAMPLES = 1 << 22
 
 
@@ -27,7 +27,7 @@ BAND_SAMPLES = 1 << 22
 class Layout:
     """The shape of a picture: size, colour model, whether alpha follows the colours, and the sample type.
 
-    `covers`: alpha says how far the colours cover what is behind; otherwise it is a channel like another.
+    `covers`: alpha is transparency; otherwise it is an ordinary channel.
     """
 
     height: int
@@ -51,7 +51,7 @@ class Layout:
 
     @property
     def mode(self) -> str:
-        """Pillow's name for it at 8 bits."""
+        """Pillow's name of the colour model at 8 bits."""
         return {"grey": "L", "rgb": "RGB", "cmyk": "CMYK"}[self.colour] + "A" * self.alpha
 
     @property
@@ -61,10 +61,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class Picture:
-    """An image with everything its file carried.
+    """An image with everything that its file held.
 
     `samples` is H×W×C in the file's own sample type: the colours, then alpha (straight, never premultiplied).
-    `notes` are sentences about what reading had to change: a palette turned into colours, one bit into grey.
+    `notes` say what reading had to change, such as a palette into colours or one bit into grey.
     """
 
     samples: NDArray
@@ -77,7 +77,7 @@ class Picture:
 
     @classmethod
     def of_channels(cls, samples: NDArray, metadata: Metadata | None = None, format: str = "") -> "Picture":
-        """The picture that H×W×1 to 4 samples are: grey or RGB, with alpha if there is one more.
+        """A picture of H×W×C samples: grey (C = 1) or RGB (3), with alpha if there is one more channel.
 
         >>> Picture.of_channels(np.zeros((3, 4, 2), np.uint8)).layout.mode
         'LA'
@@ -98,7 +98,7 @@ class Picture:
         return Layout(height, width, self.colour, self.alpha, self.samples.dtype, self.covers)
 
     @cached_property
-    def opaque(self) -> float | None:
+    def uniform_alpha(self) -> float | None:
         """The alpha of all pixels, if there is one and it is the same everywhere."""
         if not self.alpha:
             return None
@@ -107,7 +107,7 @@ class Picture:
 
     def constant_alpha(self, dtype: np.dtype) -> NDArray | None:
         """The alpha of all pixels as one sample of type `dtype`, if it is the same everywhere."""
-        if self.opaque is None:
+        if self.uniform_alpha is None:
             return None
         alpha = self.samples[:1, :1, -1:]
         if dtype == alpha.dtype:
@@ -116,18 +116,26 @@ class Picture:
 
     @cached_property
     def bands(self) -> Bands:
-        """What its channels are. Where nothing is visible at all, nothing is hidden either."""
-        return Bands.of_colours(self.colour, self.alpha, self.covers and self.opaque != 0)
+        """The meaning of its channels. If all is transparent, alpha is ignored and the colours are scaled."""
+        return Bands.of_colours(self.colour, self.alpha, self.covers and self.uniform_alpha != 0)
 
     def planes(self, halo: int) -> list[Plane]:
-        """What a network that looks `halo` pixels far sees of it. A constant alpha needs no network."""
+        """The planes for a network with this halo. A uniform alpha is left out: it needs no network."""
         groups = self.bands.groups
         samples = ArraySamples.whole(self.samples, self.bands)
         planes = planes_of(samples, self.bands, [self._span(group) for group in groups], halo)
-        return planes[:-1] if self.opaque is not None else planes
+        return planes[:-1] if self.uniform_alpha is not None else planes
+
+    def empty_rows(self, count: int, layout: Layout) -> NDArray:
+        """An array for rows of an output of `layout`. A uniform alpha is already filled in."""
+        rows = np.empty((count, layout.width, layout.channels), layout.dtype)
+        alpha = self.constant_alpha(layout.dtype)
+        if alpha is not None:
+            rows[..., -1] = alpha
+        return rows
 
     def _span(self, group: Group) -> Range:
-        """The values that stand for 0 and 1, judged by what can be seen. Inks and their black share one."""
+        """The range of a group, from its visible samples only. Coloured inks and black share one range."""
         known = Range.of_type(self.samples.dtype)
         if known is not None:
             return known
@@ -138,7 +146,7 @@ class Picture:
         return Range.of(samples)
 
     def without_alpha(self) -> "Picture":
-        """The picture over white, for formats without transparency; its colours, if alpha is only data."""
+        """The picture on white, for formats without transparency; its colours alone if alpha is only data."""
         if not self.covers:
             return replace(self, samples=self.samples[..., :-1], alpha=False)
         colours, alpha = self.samples[..., :-1], self.samples[..., -1:]
@@ -150,14 +158,14 @@ class Picture:
         return replace(self, samples=samples, alpha=False)
 
     def upright(self, orientation: int) -> "Picture":
-        """The picture turned the way EXIF's `orientation` (1 to 8) says it was seen."""
+        """The picture turned upright by EXIF's `orientation` (1 to 8)."""
         metadata = self.metadata.transposed() if orientation in SIDEWAYS else self.metadata
         samples = np.ascontiguousarray(turned(self.samples, orientation))
         return replace(self, samples=samples, metadata=metadata)
 
 
 def turned(samples: NDArray, orientation: int, back: bool = False) -> NDArray:
-    """A view of samples as stored, H×W×C, that is upright by EXIF's `orientation`; `back`: the other way."""
+    """A view of H×W×C samples, turned upright by EXIF's `orientation`; with `back`, upright to stored."""
     flips = (
         slice(None, None, -1 if orientation in FROM_BOTTOM else 1),
         slice(None, None, -1 if orientation in FROM_RIGHT else 1),
@@ -170,13 +178,13 @@ def turned(samples: NDArray, orientation: int, back: bool = False) -> NDArray:
 
 
 def over(colours: NDArray, alpha: NDArray, spans: tuple[Range, Range], white: float = 1.0) -> NDArray:
-    """Samples h×w×n over white, by their alpha h×w×1. `spans` are the ranges of both."""
+    """Samples h×w×n on white, with their alpha h×w×1. `spans` are the ranges of both."""
     cover = spans[1].normalise(alpha)
     values = spans[0].normalise(colours) * cover + white * (1 - cover)
     return spans[0].restore(values, colours.dtype)
 
 
 def row_bands(samples: NDArray) -> Iterator[slice]:
-    """Rows of H×W×C samples, some at a time."""
+    """Bands of rows of H×W×C samples, each of about BAND_SAMPLES."""
     count = max(1, BAND_SAMPLES // (samples.shape[1] * samples.shape[2]))
     return (slice(top, top + count) for top in range(0, samples.shape[0], count))

@@ -1,4 +1,4 @@
-"""The size of the output: what the user asked for, turned into whole pixels."""
+"""The size of the output in whole pixels, from what the user asked for."""
 
 import math
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from thera.field.grid import MOST_PIXELS
 
 
 class TargetSize(NamedTuple):
-    """The size that an output shall have. One of the five is given.
+    """The wanted size of an output. Exactly one of the five is given.
 
-    `size` and `fit` are (height, width): `size` is met exactly, `fit` is the box that the image shall fill as
-    far as its shape allows. `width` or `height` alone keep the shape.
+    `size` and `fit` are (height, width). `size` is exact; `fit` is the box that the output fills as far as
+    the input's aspect ratio allows. `width` or `height` alone keep the aspect ratio.
     """
 
     scale: float | None = None
@@ -24,7 +24,7 @@ class TargetSize(NamedTuple):
     fit: Sequence[int] | None = None
 
     def check(self) -> None:
-        """Refuses a size that no image can have.
+        """Refuses a size that is not valid.
 
         >>> TargetSize(scale=2, width=100).check()
         Traceback (most recent call last):
@@ -71,11 +71,11 @@ class TargetSize(NamedTuple):
             if rows * cols * factor * factor > MOST_PIXELS:
                 raise _too_large(f"{cols}×{rows} times {factor:g}")
             target = (round(rows * factor), round(cols * factor))
-            if self.scale is None:  # a strip that is scaled down keeps its last row
+            if self.scale is None:  # a thin strip keeps at least one row or column
                 target = (max(1, target[0]), max(1, target[1]))
         if min(target) < 1:
             raise InvalidInput(
-                f"A scale of {self.scale:g} leaves no pixel of an image of {cols}×{rows}: use a larger one."
+                f"A scale of {self.scale:g} leaves no pixel of an image of {cols}×{rows}: use a larger scale."
             )
         if target[0] * target[1] > MOST_PIXELS:
             raise _too_large(f"{target[1]}×{target[0]}")
@@ -83,7 +83,7 @@ class TargetSize(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What the default name of an output says: x2.5, 1920x1080, w1920, h1080, fit1920x1080.
+        """The size as part of a file name: x2.5, 1920x1080, w1920, h1080, fit1920x1080.
 
         >>> TargetSize(fit=(1080, 1920)).label
         'fit1920x1080'

@@ -1,7 +1,8 @@
-"""Pictures to another size, in bands of rows or whole."""
+"""Scales pictures in memory, in bands of rows or whole."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from .picture import Layout, Picture
 
 @dataclass(frozen=True)
 class Scaling:
-    """A picture that is about to be scaled: everything known and checked, nothing computed."""
+    """A picture that is about to be scaled: everything is checked, nothing is computed yet."""
 
     model: Model
     picture: Picture
@@ -25,19 +26,12 @@ class Scaling:
 
     def bands(self, progress: Callable[[int], object] = lambda pixels: None) -> Iterator[NDArray]:
         """The output from the top down, n×W'×C samples at a time."""
-        alpha = self.picture.constant_alpha(self.layout.dtype)
-
-        def empty(rows: int) -> NDArray:
-            band = np.empty((rows, self.layout.width, self.layout.channels), self.layout.dtype)
-            if alpha is not None:
-                band[..., -1] = alpha
-            return band
-
         planes = self.picture.planes(self.model.info.halo)
+        empty = partial(self.picture.empty_rows, layout=self.layout)
         return bands(self.model, planes, self.plan, self.options, empty, progress)
 
     def whole(self, progress: Callable[[int], object] = lambda pixels: None) -> Picture:
-        """The output in memory, with what the picture carried."""
+        """The whole output in memory, with the picture's metadata."""
         samples = np.empty((*self.layout.size, self.layout.channels), self.layout.dtype)
         row = 0
         for band in self.bands(progress):
@@ -58,7 +52,7 @@ def prepare(
 ) -> Scaling:
     """Plans the scaling of `picture` to `size` = (height, width).
 
-    `output_memory`: bytes of the output that its receiver keeps.
+    `output_memory`: bytes of the output that are held in memory.
     `dtype`: the output's sample type, if not the picture's.
     """
     layout = replace(picture.layout, height=size[0], width=size[1], dtype=dtype or picture.samples.dtype)
@@ -67,7 +61,7 @@ def prepare(
         picture.layout.size,
         size,
         options,
-        planes=len(picture.planes(model.info.halo)),  # which refuses NaN before anything is computed
+        planes=len(picture.planes(model.info.halo)),  # this also refuses NaN before anything is computed
         held=picture.samples.nbytes + output_memory,
     )
     return Scaling(model, picture, layout, plan, options)

@@ -16,7 +16,7 @@ from thera.field.ensemble import ROTATIONS, mean
 from thera.field.grid import Axis, axes
 from thera.field.namespace import array_namespace
 from thera.field.psf import as_filter, to_numpy
-from thera.field.render import Band, constant, plan, whole
+from thera.field.render import Band, deterministic, plan, whole
 from thera.models.engine import Array, Engine, ReplayEngine
 from thera.networks.spec import MEAN, Spec
 
@@ -154,7 +154,7 @@ class Model:
 
         if self._replay is None:
             return like(compute(self._engine.asarray(image)), image)
-        replayable = all(constant(filter_) for filter_ in filters)
+        replayable = all(deterministic(filter_) for filter_ in filters)
         key = ("upscale", shape, size, ensemble, *filters) if replayable else None
         return like(self._replay.replay(key, compute, image, outputs=size[0] * size[1]), image)
 

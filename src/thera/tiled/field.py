@@ -21,27 +21,27 @@ from thera.tiled.options import Options
 from thera.tiled.plan import BAND_MEMORY, RENDER_MEMORY, Plan, tile_side, with_halo
 from thera.tiled.source import Source
 
-#: The share of the memory that tiles are encoded in; the rest holds the fields they become.
-ENCODING = 0.6
-#: The least side of a tile, however little memory there is.
+#: The share of the memory for encoding tiles; the rest holds their fields.
+ENCODING_SHARE = 0.6
+#: The smallest side of a tile, however little memory there is.
 LEAST_SIDE = 32
 
 
 class Croppable(Protocol):
-    """A heat field, or anything else that keeps the cells of one."""
+    """A heat field, or a cached form of one."""
 
     def crop(self, rows: slice, cols: slice) -> HeatField: ...
 
 
 class Tiles(Protocol):
-    """Where encoded tiles are kept: one square of a fixed grid after the other."""
+    """A cache of encoded tiles, which are the squares of a fixed grid."""
 
     def get(self, tile: Box, encode: Callable[[], list[HeatField]]) -> Sequence[Croppable]:
-        """The fields of a tile, one for each rotation: kept ones, or those that `encode` makes."""
+        """The fields of a tile, one per rotation: from the cache, or made by `encode`."""
 
 
 class Strip(NamedTuple):
-    """Some output rows from side to side: their places, and h×w×3 values."""
+    """Some output rows over the full width: their positions, and h×w×3 values."""
 
     rows: Axis
     cols: Axis
@@ -49,12 +49,12 @@ class Strip(NamedTuple):
 
 
 class TiledField:
-    """The heat field of a picture of any size. It is encoded tile by tile where it is read, and never whole.
+    """The heat field of a picture of any size. Tiles are encoded where the field is read, never all at once.
 
-    `side`: of the square tiles, in cells; as large as the memory allows unless given.
-    `tiles`: keeps encoded tiles between calls. Without it, only what is needed is encoded, and not kept.
+    `side`: the side of the square tiles in cells; by default as large as the memory allows.
+    `tiles`: caches encoded tiles between calls. Without it, only the needed cells are encoded, for one call.
 
-    Functions take `report`, which is called after every tile that was encoded, and may raise to stop.
+    Methods call `report` after every encoded tile. It may raise an exception to stop.
 
     >>> import thera
     >>> from thera.tiled import ArraySource
@@ -80,7 +80,7 @@ class TiledField:
         if self._side is not None:
             return self._side
         least = -(-LEAST_SIDE // self.model.info.alignment) * self.model.info.alignment
-        return max(least, tile_side(self.model.info, ENCODING * self.options.limit))
+        return max(least, tile_side(self.model.info, ENCODING_SHARE * self.options.limit))
 
     # ---- reading
 
@@ -91,7 +91,7 @@ class TiledField:
         derivative: tuple[int, int] = (0, 0),
         report: Callable[[], object] = lambda: None,
     ) -> NDArray[np.float32]:
-        """The output pixels of two axes, h×w×3: of any part of an output of any size."""
+        """The output pixels of two axes, h×w×3. The axes may be any part of an output."""
         filters, box = self._filters(rows, cols), self.needed(rows, cols)
         fields = self.fields(box, report)
         return _rendered(fields, filters, rows.since(box[0]), cols.since(box[1]), derivative)
@@ -121,8 +121,8 @@ class TiledField:
     ) -> Iterator[Strip]:
         """The output of a plan from the top down, some rows at a time.
 
-        `progress` is called with numbers of output pixels done, and may raise to stop.
-        `grid`: rows and columns of the output to make; all that lie in the plan's cells unless given.
+        `progress` is called with the number of output pixels just done. It may raise an exception to stop.
+        `grid`: the rows and columns of the output; by default all that lie in the plan's cells.
         """
         down, cols = grid or (Axis.whole(n, N) for n, N in zip(plan.source, plan.size, strict=True))
         cols = cols[cols.within(plan.cols[0], plan.cols[-1])]
@@ -143,15 +143,15 @@ class TiledField:
                 values = _rendered(fields, filters, part.since(top), cols.since(left))
                 yield Strip(part, cols, values)
                 progress(round(area * stop / len(strip) * 0.2) - round(area * start / len(strip) * 0.2))
-            del fields  # before the next strip takes as much
+            del fields  # frees their memory before the next strip is encoded
 
     def needed(self, rows: Axis, cols: Axis) -> Box:
-        """The cells that the output pixels of two axes are read from."""
+        """The cells that the output pixels of two axes need."""
         psf = self._filters(rows, cols)[0]
         return cells_needed(rows, cols, self.source.shape, psf, self.model.info.kappa)
 
     def needed_at(self, points: NDArray[np.float64], jacobian: NDArray[np.float64]) -> Box:
-        """The cells that points are read from, as in `sample`."""
+        """The cells that the points of `sample` need."""
         psf = self._filters_at(jacobian)[0]
         return cells_needed_at(points, jacobian, self.source.shape, psf, self.model.info.kappa)
 
@@ -164,12 +164,12 @@ class TiledField:
     # ---- encoding
 
     def fields(self, box: Box, report: Callable[[], object] = lambda: None) -> list[HeatField]:
-        """The fields of the cells of a box, one for each rotation."""
+        """The fields of the cells of a box, one per rotation."""
         top, left, bottom, right = box
         return self._encoded(self._cuts(top, bottom), self._cuts(left, right), report)
 
     def parts(self, box: Box) -> list[Box]:
-        """What `fields` encodes one after the other for the cells of a box."""
+        """The boxes that `fields` encodes one after the other for a box of cells."""
         top, left, bottom, right = box
         return [
             (t, le, b, r)
@@ -178,7 +178,7 @@ class TiledField:
         ]
 
     def tiles(self, box: Box) -> list[Box]:
-        """The tiles of the fixed grid that hold the cells of a box."""
+        """The tiles of the fixed grid that cover a box of cells."""
         top, left, bottom, right = box
         H, W = self.source.shape
         side = self.side
@@ -189,7 +189,7 @@ class TiledField:
         ]
 
     def encode(self, tile: Box) -> list[HeatField]:
-        """The fields of the cells of a tile, one for each rotation, encoded with their halo."""
+        """The fields of a tile, one per rotation, encoded with their halo."""
         return list(self._rotations(tile))
 
     def _rotations(self, tile: Box) -> Iterator[HeatField]:
@@ -209,10 +209,10 @@ class TiledField:
             with self.options.lock:
                 field = next(turned)
             yield field.crop(rows, cols)
-            del field  # or the next rotation is encoded beside this one
+            del field  # frees its memory before the next rotation is encoded
 
     def _cuts(self, low: int, high: int) -> tuple[int, ...]:
-        """Where to cut [low, high) into tiles: on the fixed grid if tiles are kept, else into equal parts."""
+        """Cuts [low, high) into tiles: on the fixed grid if tiles are cached, else into equal parts."""
         if self._tiles is not None:
             return (low, *range(low // self.side * self.side + self.side, high, self.side), high)
         align = self.model.info.alignment
@@ -223,24 +223,24 @@ class TiledField:
     def _encoded(
         self, rows: Sequence[int], cols: Sequence[int], report: Callable[[], object]
     ) -> list[HeatField]:
-        """The fields of the cells from the first to the last cut, encoded in tiles between the cuts."""
+        """The fields from the first to the last cut, one per rotation, encoded in tiles between the cuts."""
         box = (rows[0], cols[0], rows[-1], cols[-1])
         whole: list[HeatField] = []
         for top, bottom in pairwise(rows):
             for left, right in pairwise(cols):
                 for turn, part in enumerate(self._part((top, left, bottom, right))):
                     if turn == len(whole):
-                        whole.append(_room_for(part, box))
+                        whole.append(_empty_field(part, box))
                     if part.shape != whole[turn].shape:
                         place = slice(top - box[0], bottom - box[0]), slice(left - box[1], right - box[1])
                         whole[turn].pixels[place] = part.pixels
                         whole[turn].features[place] = part.features
-                    del part  # or the next tile is encoded beside this one
+                    del part  # frees its memory before the next tile is encoded
                 report()
         return whole
 
     def _part(self, part: Box) -> Iterator[HeatField]:
-        """The fields of a tile or of a part of one, from those that are kept or encoded now."""
+        """The fields of a tile or a part of one, one per rotation, from the cache or encoded now."""
         if self._tiles is None:
             yield from self._rotations(part)
             return
@@ -253,8 +253,8 @@ class TiledField:
             yield field.crop(rows, cols)
 
 
-def _room_for(tile: HeatField, box: Box) -> HeatField:
-    """A field of all cells of a box, to be filled in; the tile itself if it has as many."""
+def _empty_field(tile: HeatField, box: Box) -> HeatField:
+    """An empty field for the cells of a box, like that of a tile; the tile itself if it covers the box."""
     shape = (box[2] - box[0], box[3] - box[1])
     if tile.shape == shape:
         return tile
@@ -273,7 +273,7 @@ def _rendered(
     cols: Axis,
     derivative: tuple[int, int] = (0, 0),
 ) -> NDArray[np.float32]:
-    """The mean of the renderings of all rotations."""
+    """The mean over the renderings of all rotations."""
 
     def rendered(field: HeatField, psf: Filter) -> NDArray[np.float32]:
         out = np.empty((len(rows), len(cols), 3), np.float32)
@@ -285,7 +285,7 @@ def _rendered(
 
 
 def _shares(progress: Callable[[int], object], total: float, parts: int) -> Callable[[], None]:
-    """A function that reports one of `parts` equal shares of `total` at each call."""
+    """A function that reports one of `parts` equal shares of `total` pixels at each call."""
     done = 0
 
     def report() -> None:
@@ -297,7 +297,7 @@ def _shares(progress: Callable[[int], object], total: float, parts: int) -> Call
 
 
 def _bands(cells: NDArray[np.int64], count: int) -> Iterator[tuple[int, int]]:
-    """Cuts rows into bands of at most `count`, between cells where it can, so that none is computed twice."""
+    """Cuts rows into bands of at most `count`, if possible between cells, so that none is computed twice."""
     start = 0
     while start < len(cells):
         stop = min(start + count, len(cells))

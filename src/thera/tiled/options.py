@@ -1,4 +1,4 @@
-"""How a picture is turned into pixels: the options that every way to do it shares."""
+"""The options that every way to turn a picture into pixels shares."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ UNLOCKED = nullcontext()
 
 @dataclass(frozen=True)
 class Options:
-    """`psf`: the filter of the output pixels; None for the model's own.
+    """`psf`: the filter of the output pixels; None for the model's default.
 
     `ensemble`: the mean over four rotations, a little better at four times the work.
-    `memory`: bytes that all of it may take; None for the default.
-    `lock`: held while a tile is encoded. Fields that share one are encoded one tile at a time.
+    `memory`: the limit in bytes for the whole job; None for the default.
+    `lock`: held while a tile is encoded, so that fields with the same lock encode one tile at a time.
     """
 
     psf: Filter | None = None
@@ -34,7 +34,7 @@ class Options:
 
     @property
     def limit(self) -> int:
-        """Bytes that all of it may take."""
+        """The memory limit in bytes."""
         return default_memory() if self.memory is None else self.memory
 
     def filters(self, model: Model, steps: Sequence[float]) -> list[Filter]:

@@ -1,4 +1,4 @@
-"""From planes to samples: the output in bands of rows as they come, or filled into an array."""
+"""From planes to samples: the output as bands of rows, or stored in an array."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def bands(
 ) -> Iterator[NDArray]:
     """The output of a plan from the top down, n×W'×bands samples at a time, all planes side by side.
 
-    `empty` makes the array of n rows that the planes are stored in.
+    `empty` makes the array for n rows of samples.
     """
     counted = _divided(progress, len(planes))
     fields = [TiledField(model, plane, options) for plane in planes]
@@ -46,7 +46,7 @@ def fill(
 ) -> None:
     """Stores one plane in its bands of `out`, h×w×bands samples at the output pixels of a plan or a grid.
 
-    An alpha that is the same in all cells that matter costs nothing.
+    An alpha that is constant in all needed cells is copied without running the network.
     """
     rows, cols = grid or (Axis.whole(n, N) for n, N in zip(plan.source, plan.size, strict=True))
     rows, cols = (
@@ -54,7 +54,7 @@ def fill(
         cols[cols.within(plan.cols[0], plan.cols[-1])],
     )
     if plane.group.alpha and out.size:
-        constant = plane.constant(plane.limiting((rows.cell, cols.cell), (rows.step, cols.step)))
+        constant = plane.constant(plane.alpha_window((rows.cell, cols.cell), (rows.step, cols.step)))
         if constant is not None:
             out[..., plane.group.bands[0]] = constant
             return
@@ -65,13 +65,13 @@ def fill(
 
 
 def _divided(progress: Callable[[int], object], parts: int) -> Callable[[int], None]:
-    """`progress` for `parts` jobs that each count all pixels: together they count every pixel once."""
-    counted = told = 0
+    """Divides the progress of `parts` jobs that each report all pixels, so that the sum counts them once."""
+    counted = reported = 0
 
     def report(pixels: int) -> None:
-        nonlocal counted, told
+        nonlocal counted, reported
         counted += pixels
-        before, told = told, counted // parts
-        progress(told - before)
+        before, reported = reported, counted // parts
+        progress(reported - before)
 
     return report

@@ -1,7 +1,7 @@
 """How a picture is cut into tiles so that scaling it stays within its memory.
 
-A tile is encoded with the halo that the network's view needs, padded with zeros only where the image itself
-ends. The result is therefore that of the whole image, to float rounding, whatever the tiles.
+A tile is encoded with a halo as wide as the network sees, padded with zeros only where the image itself ends.
+So the result equals that of the whole image, up to float rounding, whatever the tiles.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from thera.memory import human_bytes
 from thera.models import Info, Model
 from thera.tiled.options import Options
 
-#: Bytes that rendering works in, and bytes of one band of float32 output.
+#: Bytes of working memory for rendering, and bytes of one band of float32 output.
 RENDER_MEMORY, BAND_MEMORY = 64 << 20, 24 << 20
-#: Bytes of the process itself, with a small model: Python, NumPy and ONNX Runtime; and what PyTorch adds.
+#: Bytes of the process itself (Python, NumPy, ONNX Runtime, a small model), and bytes that PyTorch adds.
 PROCESS_MEMORY, TORCH_MEMORY = 200 << 20, 300 << 20
-#: Peak bytes that an encoder takes for each pixel it looks at, as measured: backbone + variant.
+#: Measured peak bytes of an encoder per pixel: backbone + variant.
 ENCODER_BYTES = {"edsr": 1400, "rdn": 11_000, "air": 0, "plus": 11_600, "pro": 10_600}
 #: Channels of the features that a field keeps.
 FEATURES = {"air": 64, "plus": 128, "pro": 64}
@@ -33,8 +33,8 @@ GOOD_ENOUGH = 1.15
 class Plan:
     """Where the rows of an image are cut into strips, and its columns into tiles.
 
-    From the first cut to the last it is the whole image, or a part of it: the output pixels whose centres lie
-    there. `encoded` counts the pixels that are encoded, halos included.
+    The cuts cover the whole image, or a part of it with the output pixels whose centres lie there. `encoded`
+    counts the pixels that are encoded, halos included.
     """
 
     source: tuple[int, int]
@@ -46,7 +46,7 @@ class Plan:
 
     @property
     def overlap(self) -> float:
-        """How many pixels are encoded for each pixel of the input: what halos cost."""
+        """Encoded pixels per pixel of the input: 1 without halos."""
         return self.encoded / ((self.rows[-1] - self.rows[0]) * (self.cols[-1] - self.cols[0]))
 
     @property
@@ -67,10 +67,10 @@ def make_plan(
 ) -> Plan:
     """The cheapest tiles within the memory of `options`.
 
-    `planes`: how many groups of bands are scaled side by side.
-    `held`: bytes that input and output take; the process itself comes on top.
-    `part`: the rows and columns of the input to scale, all of them unless given.
-    `good_enough`: a plan that encodes this many times the pixels of the best one is taken if it is smaller.
+    `planes`: the number of groups of bands that are scaled side by side.
+    `held`: bytes of input and output, without the process itself.
+    `part`: the rows and columns of the input to scale; by default all of them.
+    `good_enough`: accept up to this many times the encoded pixels of the best plan to save memory.
     """
     info, memory = model.info, options.limit
     down, along = part or (slice(0, source[0]), slice(0, source[1]))
@@ -82,9 +82,9 @@ def make_plan(
 
     def candidate(strips: int, columns: int) -> Plan:
         rows, cols = _equal_cuts(down, strips, info.alignment), _equal_cuts(along, columns, info.alignment)
-        # With its halo a tile is at most this long, and all of them together at most that.
+        # Upper bounds for the side of a tile with its halo, and for the sum of all such sides.
         around = 2 * (info.halo + beyond)
-        beside = 2 * info.halo if source[1] == W else around  # a part of the image looks beyond its sides too
+        beside = 2 * info.halo if source[1] == W else around  # a part of the image needs cells beside it, too
         height, width = rows[1] - rows[0], cols[1] - cols[0]
         tall = min(source[0], height + around + info.alignment)
         wide = min(source[1], width + beside + info.alignment)
@@ -103,9 +103,9 @@ def make_plan(
     if not possible:
         least = min(plan.memory for plan in candidates)
         raise InvalidInput(
-            f"Scaling {W}×{H} to {size[1]}×{size[0]} needs at least {human_bytes(least)} of memory and may"
-            f" take {human_bytes(memory)}: allow more with --memory (memory=), or write PNG or TIFF, which"
-            " go to disk as they come."
+            f"Scaling {W}×{H} to {size[1]}×{size[0]} needs at least {human_bytes(least)} of memory, and"
+            f" {human_bytes(memory)} are allowed: allow more with --memory (memory=), or write PNG or TIFF,"
+            " which are written row by row."
         )
     best = min(plan.encoded for plan in possible)
     frugal = (plan for plan in possible if plan.encoded <= good_enough * best)
@@ -113,7 +113,7 @@ def make_plan(
 
 
 def frames(size: tuple[int, int], side: int) -> Iterator[Box]:
-    """Squares of `side`, less at the right and below, that cover an output row by row.
+    """Squares of `side`, smaller at the right and bottom edge, that cover an output row by row.
 
     >>> list(frames((3, 5), 4))
     [(0, 0, 3, 4), (0, 4, 3, 5)]
@@ -124,39 +124,39 @@ def frames(size: tuple[int, int], side: int) -> Iterator[Box]:
 
 
 def tile_side(info: Info, memory: float) -> int:
-    """The side of the largest square tile, without its halo, that is encoded within `memory` bytes.
+    """The side of the largest square tile, without its halo, that can be encoded within `memory` bytes.
 
-    It is 0 or less where the halo alone needs more.
+    It is 0 or less if the halo alone needs more.
     """
     side = int(math.sqrt(max(0.0, memory) / encoder_bytes(info))) - 2 * info.halo - info.alignment
     return side // info.alignment * info.alignment
 
 
 def tile_memory(info: Info, side: int) -> int:
-    """Bytes that encoding a square tile of this side takes, halo included."""
+    """Bytes for encoding a square tile of this side with its halo."""
     return (side + 2 * info.halo + info.alignment) ** 2 * encoder_bytes(info)
 
 
 def encoder_bytes(info: Info) -> int:
-    """Peak bytes for each pixel that is encoded at once."""
+    """Peak bytes per pixel of a tile while it is encoded."""
     return ENCODER_BYTES[info.spec.backbone] + ENCODER_BYTES[info.spec.variant]
 
 
 def field_bytes(info: Info) -> int:
-    """Bytes of each cell of a field."""
+    """Bytes per cell of a field."""
     return 4 * (FEATURES[info.spec.variant] + 3)
 
 
 def process_bytes(info: Info) -> int:
-    """Bytes of the process before it does anything."""
+    """Bytes of the process itself."""
     return PROCESS_MEMORY + (TORCH_MEMORY if info.engine == "torch" else 0)
 
 
 def with_halo(low: int, high: int, length: int, info: Info) -> tuple[int, int]:
-    """What must be encoded for the cells [low, high) of an axis of `length` to be exact.
+    """The range of pixels to encode so that the cells [low, high) of an axis of `length` are exact.
 
-    Both ends keep whole windows between them and the image's own ends, so that windows lie as they do in the
-    whole image, also when the ensemble turns it.
+    Its distances from both ends of the image are multiples of the network's window, so that windows lie as in
+    the whole image, also when the ensemble rotates it.
     """
     start = max(0, low - info.halo) // info.alignment * info.alignment
     behind = max(0, length - high - info.halo) // info.alignment * info.alignment
@@ -164,7 +164,7 @@ def with_halo(low: int, high: int, length: int, info: Info) -> tuple[int, int]:
 
 
 def _divisions(length: int, alignment: int) -> list[int]:
-    """Numbers of parts worth trying, ever farther apart: 1, 2, 3, … 8, 10, 12, …"""
+    """Numbers of parts worth trying, with growing gaps: 1, 2, 3, … 8, 10, 12, …"""
     most = max(1, length // max(8, alignment))
     parts = [1]
     while parts[-1] < most:

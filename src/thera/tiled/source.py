@@ -1,4 +1,4 @@
-"""What a `TiledField` reads: the cells of a picture, in windows."""
+"""The input of a `TiledField`: a picture that is read in windows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class ArraySource:
-    """A picture in memory that already is what a network sees: H×W×3 floats in [0, 1]."""
+    """A picture in memory, already as a network sees it: H×W×3 floats in [0, 1]."""
 
     pixels: NDArray[np.float32]
 

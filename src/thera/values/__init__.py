@@ -1,1 +1,1 @@
-"""What samples mean: which values stand for black and white, which bands are colour, what is no data."""
+"""What samples mean: which values are black and white, which bands are colours, which samples are nodata."""

@@ -1,7 +1,7 @@
-"""Where a picture shows nothing: values that stand in there, and an alpha that stays empty or full.
+"""Transparent pixels and nodata: filling them in for the network, and keeping alpha exactly empty or full.
 
-What a file stores under a transparent pixel is arbitrary, mostly black, and nodata is no value at all. A
-network that looked at either would draw dark fringes along every edge, so visible values are continued there.
+A file may store anything under a transparent pixel, mostly black, and nodata is no value at all. Both would
+make a network draw dark fringes along every edge, so they are filled in from visible values around them.
 """
 
 from collections.abc import Sequence
@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 
 from thera.field.grid import Axis
 
-#: In input pixels: places closer than this are the same.
+#: Positions closer than this, in input pixels, are the same.
 ROUNDING = 1e-6
 
 
-def continued(
+def fill_invalid(
     values: NDArray[np.float32], known: NDArray[np.bool_], levels: int, default: float = 0.5
 ) -> NDArray[np.float32]:
-    """H×W×C values, continued where they are not `known` (H×W×C) from where they are.
+    """H×W×C values, with those that are not `known` (H×W×C) filled in.
 
-    Each unknown value is the mean of the known ones in the smallest block around it that has any, blended
-    with its neighbours'. Blocks are as large as 2 to the power of `levels`. Where there are none of these,
-    `default` stands in.
+    Each unknown value becomes the mean of the known values in the smallest block around it that has any,
+    blended with its neighbours' means. The largest blocks have a side of 2 to the power of `levels`. Where
+    even these hold no known value, the result is `default`.
 
-    >>> continued(np.float32([[[3], [0], [0]]]), np.array([[[True], [False], [False]]]), 2)[0, :, 0]
+    >>> fill_invalid(np.float32([[[3], [0], [0]]]), np.array([[[True], [False], [False]]]), 2)[0, :, 0]
     array([3., 3., 3.], dtype=float32)
     """
     filled, reached = _filled(values, known, levels)
@@ -34,7 +34,7 @@ def continued(
 def _filled(
     values: NDArray[np.float32], known: NDArray[np.bool_], levels: int
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """The values with those filled in that known ones reach, and which these are."""
+    """The values, filled in where a block holds known ones, and where they are known or filled in."""
     if levels == 0 or known.all() or not known.any():
         return values, known
     coarse, there = _filled(*_halved(values, known), levels - 1)
@@ -44,7 +44,7 @@ def _filled(
 
 
 def _halved(values: NDArray, known: NDArray[np.bool_]) -> tuple[NDArray, NDArray[np.bool_]]:
-    """Means of the known values of each 2×2 block, and which blocks have any."""
+    """The mean of the known values of each 2×2 block, and which blocks have any."""
     H, W = -(-values.shape[0] // 2), -(-values.shape[1] // 2)
     total = np.zeros((H, W, values.shape[2]), np.result_type(values.dtype, np.float32))
     count = np.zeros((H, W, known.shape[2]), np.float32)
@@ -58,7 +58,7 @@ def _halved(values: NDArray, known: NDArray[np.bool_]) -> tuple[NDArray, NDArray
 
 
 def _doubled(coarse: NDArray, shape: tuple[int, int]) -> NDArray:
-    """The image of `shape` between the centres of `coarse`, linearly."""
+    """`coarse`, interpolated linearly between its centres to an image of `shape`."""
 
     def between(axis: int) -> tuple[NDArray, NDArray, NDArray[np.float32]]:
         position = (np.arange(shape[axis]) + 0.5) / 2 - 0.5
@@ -73,18 +73,18 @@ def _doubled(coarse: NDArray, shape: tuple[int, int]) -> NDArray:
 
 
 class AlphaLimits:
-    """The range alpha may take at each output pixel: that of the input pixels it lies between.
+    """Limits alpha at each output pixel to the range of the input pixels around it.
 
-    Where a picture was wholly opaque or wholly transparent it stays exactly so. A network's ripple of half a
-    percent would otherwise leave a veil, and its ringing along hard edges a row of dots. No edge is lost: the
-    true one, however sharp, lies within that range too.
+    Opaque areas stay exactly opaque, and transparent ones transparent. Otherwise the network's ripple of half
+    a percent would leave a veil, and its ringing along hard edges a row of dots. No edge is lost, because
+    even the sharpest one lies within that range.
     """
 
     def __init__(self, alpha: NDArray, size: Sequence[float]) -> None:
-        """`size`: of the output, if all of it came from this alpha."""
+        """`size`: the size that the whole output of this alpha would have."""
         self.steps = [n / N for n, N in zip(alpha.shape, size, strict=True)]
         self.low = self.high = alpha
-        if max(self.steps) > 1:  # an output pixel covers several of the input, and may look one farther
+        if max(self.steps) > 1:  # an output pixel covers several input pixels, and may reach one farther
             reach = tuple(round(step / 2) for step in self.steps)
             self.low, self.high = (_extreme(alpha, reach, pick) for pick in (np.minimum, np.maximum))
 
@@ -106,7 +106,7 @@ class AlphaLimits:
         return low, high
 
     def _between(self, axis: Axis, which: int) -> list[NDArray[np.int64]]:
-        """The two cells between whose centres each output pixel lies; its own twice, if it is one of them."""
+        """The two cells between whose centres each output pixel lies; on a centre, that cell twice."""
         last = self.low.shape[which] - 1
         other = axis.cell + np.where(axis.offset < 0, -1, 1)
         if self.steps[which] > 1 - ROUNDING:

@@ -1,4 +1,4 @@
-"""Which bands of a picture are seen together, which one is alpha, and which values are no data."""
+"""Which bands of a picture form a colour, which one is alpha, and which values are nodata."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ COLOURS = ("red", "green", "blue")
 
 @dataclass(frozen=True)
 class Group:
-    """Bands that a network sees together: three colours, or one band that is shown to it three times.
+    """Bands that a network sees together: three colours, or one band repeated three times.
 
-    `bands` are counted from 0. `alpha`: it says where the other bands show anything.
-    `inks`: stored as what they take away from white, and seen as the light that is left.
+    `bands` are counted from 0. `alpha`: this band says where the other bands are visible.
+    `inks`: samples are amounts of ink; the network sees the light that is left, 1 - ink.
     """
 
     bands: tuple[int, ...]
@@ -31,7 +31,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Bands:
-    """The bands of a picture: the groups they are seen in, and the nodata value of each, if it has one.
+    """The bands of a picture: their groups, and the nodata value of each band or None.
 
     >>> Bands.of_colours("rgb", alpha=True).groups
     (Group(bands=(0, 1, 2), alpha=False, inks=False), Group(bands=(3,), alpha=True, inks=False))
@@ -42,9 +42,9 @@ class Bands:
 
     @classmethod
     def of_colours(cls, colour: str, alpha: bool, covers: bool = True) -> Bands:
-        """Of a picture whose colour model is grey, rgb or cmyk, with alpha behind the colours.
+        """The bands of a picture whose colour model is grey, rgb or cmyk. Alpha follows the colours.
 
-        `covers`: alpha covers; otherwise it is a band like another.
+        `covers`: alpha says where the colours are visible; otherwise it is an ordinary band.
         """
         groups = [Group((0,))] if colour == "grey" else [Group((0, 1, 2), inks=colour == "cmyk")]
         if colour == "cmyk":
@@ -55,7 +55,7 @@ class Bands:
 
     @classmethod
     def named(cls, names: Sequence[str], nodata: Sequence[float | None] = (), covers: bool = True) -> Bands:
-        """Of bands that are called red, green, blue or alpha, or anything else; others stand alone."""
+        """Bands by their names: red, green and blue form one group; every other band is a group by itself."""
         rgb: tuple[int, ...] = ()
         if all(names.count(name) == 1 for name in COLOURS):
             rgb = tuple(names.index(name) for name in COLOURS)
@@ -72,7 +72,7 @@ class Bands:
 
     @property
     def alpha(self) -> int | None:
-        """The band that says where the others show anything."""
+        """The band that says where the others are visible."""
         return next((group.bands[0] for group in self.groups if group.alpha), None)
 
     @property
@@ -85,8 +85,8 @@ class Bands:
     ) -> NDArray[np.bool_] | None:
         """Which samples (h×w×n, of these bands) are valid; None if all are.
 
-        Invalid are nodata values, numbers that are not finite where a nodata value is declared, and what
-        lies under an `alpha` (h×w) of 0. The alpha itself is always valid.
+        Samples are invalid if they are nodata, if they are not finite in a band with a nodata value, or if
+        their `alpha` (h×w) is 0. The alpha itself is always valid.
         """
         valid: NDArray[np.bool_] | None = None
         for i, band in enumerate(bands):
@@ -98,7 +98,7 @@ class Bands:
             if samples.dtype.kind == "f":
                 valid[..., i] &= np.isfinite(samples[..., i])
             if not math.isnan(nodata):
-                # A float's nodata is written with more digits than the float has.
+                # Files write the nodata value of floats with more digits than a float has.
                 mark = samples.dtype.type(nodata) if samples.dtype.kind == "f" else nodata
                 valid[..., i] &= samples[..., i] != mark
         if alpha is not None:

@@ -1,4 +1,4 @@
-"""A group of bands as a network sees it, three colours in [0, 1], and its values back to samples."""
+"""From a group of bands to what a network sees, three colours in [0, 1], and back to samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.field.grid import Axis, Box
-from thera.values.alpha import ROUNDING, AlphaLimits, continued
+from thera.values.alpha import ROUNDING, AlphaLimits, fill_invalid
 from thera.values.bands import Bands, Group
 from thera.values.ranges import Range
 
@@ -29,7 +29,7 @@ class Samples(Protocol):
 
 @dataclass(frozen=True)
 class ArraySamples:
-    """Samples in memory: of a whole picture, or of a part that starts at `origin` in a picture of `shape`."""
+    """Samples in memory of a whole picture, or of a part at `origin` in a picture of `shape`."""
 
     array: NDArray  # h×w×bands
     bands: Bands
@@ -50,19 +50,19 @@ class ArraySamples:
             for low, high, start in zip(box[:2], box[2:], self.origin, strict=True)
         )
         window = self.array[rows, cols]
-        first, last = bands[0], bands[-1] + 1  # a view where they are neighbours, as they mostly are
-        samples = window[..., first:last] if last - first == len(bands) else window[..., list(bands)]
+        # A view where bands are neighbours, as they mostly are.
+        neighbours = list(bands) == list(range(bands[0], bands[-1] + 1))
+        samples = window[..., bands[0] : bands[-1] + 1] if neighbours else window[..., list(bands)]
         alpha = None if self.bands.alpha is None else window[..., self.bands.alpha]
         return samples, self.bands.valid(samples, bands, alpha)
 
 
 @dataclass(frozen=True)
 class Plane:
-    """A group of bands as what `TiledField` reads: a source of cells, h×w×3 floats in [0, 1].
+    """A group of bands as the source of a `TiledField`: cells are h×w×3 floats in [0, 1].
 
-    `span` holds the sample values that are seen as 0 and 1. Invalid samples are continued from valid ones
-    around them. What stands in for one depends on blocks of 2 to the power of `levels` around it, and not on
-    the window it is read in.
+    `span` holds the sample values that become 0 and 1. Invalid samples are filled in from valid ones around
+    them. The filling depends only on blocks of side 2 to the power of `levels`, never on the window.
     """
 
     samples: Samples
@@ -84,7 +84,7 @@ class Plane:
             samples, valid = self.samples.read(wide, self.group.bands)
             values = self.span.normalise(samples)
             if valid is not None:
-                values = continued(np.where(valid, values, np.float32(0)), valid, self.levels)
+                values = fill_invalid(np.where(valid, values, np.float32(0)), valid, self.levels)
             top, left = box[0] - wide[0], box[1] - wide[1]
             values = values[top : top + box[2] - box[0], left : left + box[3] - box[1]]
         if self.group.inks:
@@ -92,7 +92,7 @@ class Plane:
         return values if values.shape[2] == 3 else np.repeat(values, 3, axis=2)
 
     def _around(self, box: Box) -> Box:
-        """The window that decides what stands in for invalid samples of a box: three blocks on each side."""
+        """The window that invalid samples of a box are filled in from: three blocks more on each side."""
         block = 2**self.levels
         top, left = (max(0, low // block - 3) * block for low in box[:2])
         bottom, right = (
@@ -101,7 +101,7 @@ class Plane:
         return top, left, bottom, right
 
     def constant(self, box: Box) -> NDArray | None:
-        """The sample that all pixels of a window have, if the group is an alpha and they are the same."""
+        """The alpha of a window if it is the same everywhere; None if not, or if the group is no alpha."""
         if not self.group.alpha:
             return None
         alpha = self.samples.read(box, self.group.bands)[0]
@@ -111,7 +111,7 @@ class Plane:
         """Stores n×W'×3 values in the group's bands of `out`, n×W'×bands samples at these output pixels."""
         limits = None
         if self.group.alpha:
-            box = self.limiting((rows.cell, cols.cell), (rows.step, cols.step))
+            box = self.alpha_window((rows.cell, cols.cell), (rows.step, cols.step))
             alpha = self.samples.read(box, self.group.bands)[0][..., 0]
             size = [n / axis.step for n, axis in zip(alpha.shape, (rows, cols), strict=True)]
             limits = AlphaLimits(alpha, size).at(rows.since(box[0]), cols.since(box[1]))
@@ -122,18 +122,18 @@ class Plane:
     ) -> None:
         """Stores N×3 values in the group's bands of `out`, N×bands samples at points (N, 2).
 
-        `footprint`: the widest of the output pixels there, in input pixels.
+        `footprint`: the size of the largest output pixel among them, in input pixels.
         """
         limits = None
         if self.group.alpha:
-            box = self.limiting(list(np.floor(points).astype(np.int64).T), (footprint, footprint))
+            box = self.alpha_window(list(np.floor(points).astype(np.int64).T), (footprint, footprint))
             alpha = self.samples.read(box, self.group.bands)[0][..., 0]
             size = [n / max(footprint, ROUNDING) for n in alpha.shape]
             limits = AlphaLimits(alpha, size).near(points - box[:2])
         self.store(values, out, limits)
 
-    def limiting(self, cells: Sequence[NDArray[np.int64]], steps: Sequence[float]) -> Box:
-        """The window whose alpha limits that of output pixels in these rows and columns of cells."""
+    def alpha_window(self, cells: Sequence[NDArray[np.int64]], steps: Sequence[float]) -> Box:
+        """The window whose alpha limits the alpha of output pixels in these rows and columns of cells."""
         margins = [math.ceil(step) + 1 for step in steps]
         top, left = (max(0, int(c.min()) - margin) for c, margin in zip(cells, margins, strict=True))
         bottom, right = (
@@ -144,7 +144,7 @@ class Plane:
     def store(
         self, values: NDArray[np.float32], out: NDArray, limits: tuple[NDArray, NDArray] | None = None
     ) -> None:
-        """Stores …×3 values, held between the lowest and highest samples that `limits` allow."""
+        """Stores …×3 values in the group's bands of `out`. `limits`: the lowest and highest samples."""
         bands = self.group.bands
         if len(bands) == 1:
             values = values.mean(axis=-1, keepdims=True)
@@ -153,14 +153,24 @@ class Plane:
         if limits is not None:
             low, high = (self.span.normalise(limit) for limit in limits)
             values = np.clip(values, low[..., None], high[..., None])
-        # Another type than the input's, for a format that cannot hold it, spans its whole range.
+        # A format that cannot hold the input's type gets another one, which samples span wholly.
         span = self.span if out.dtype == self.samples.dtype else Range.of(np.zeros(1, out.dtype))
         samples = span.restore(values, out.dtype)
         for i, band in enumerate(bands):
             out[..., band] = samples[..., i]
 
 
+def fill_levels(halo: int) -> int:
+    """Halvings of a picture after which one cell is as wide as what a network sees on one side of it."""
+    return max(1, (halo - 1).bit_length())
+
+
+def fill_reach(halo: int) -> int:
+    """How far from a window samples are read at most, where some of its own are invalid."""
+    return 4 * 2 ** fill_levels(halo) - 1  # to the edge of a block, and three blocks more
+
+
 def planes_of(samples: Samples, bands: Bands, spans: Sequence[Range], halo: int) -> list[Plane]:
-    """The planes to scale, colours before alpha. `halo`: how far the network looks."""
-    levels = max(1, (halo - 1).bit_length())
+    """One plane per group, colours before alpha. `halo`: how far the network sees."""
+    levels = fill_levels(halo)
     return [Plane(samples, group, span, levels) for group, span in zip(bands.groups, spans, strict=True)]

@@ -1,1 +1,1 @@
-"""Pictures through mappings: homographies, lenses, and any other way from output pixels to input pixels."""
+"""Warped pictures: homographies, lenses, and any other mapping from output pixels to input pixels."""

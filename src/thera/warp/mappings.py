@@ -1,8 +1,8 @@
-"""Mappings from an output's pixels to places in the input, with the Jacobian at each: what a warp is.
+"""Mappings from output pixels to points in the input, with the Jacobian at each point.
 
 Positions are (row, column) in pixels from the top left corner; pixel p spans [p, p + 1). A mapping takes a
-box of output pixels, h×w of them, to the places of their centres, h×w×2, NaN for those that have none, and to
-the steps of an output pixel there, 2×2 or h×w×2×2: the columns are one pixel down and one pixel along.
+box of h×w output pixels to the input points of their centres, h×w×2, NaN where there is none, and to their
+Jacobians, 2×2 or h×w×2×2. The columns of a Jacobian are the steps of one output pixel down and one along.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,15 +15,15 @@ from thera.errors import InvalidInput
 from thera.field.grid import Box
 from thera.field.warp import projective
 
-Places = tuple[NDArray[np.float64], NDArray[np.float64]]
+MappedPoints = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 class Mapping(Protocol):
-    def __call__(self, box: Box) -> Places:
-        """The places of the pixels of a box, and their Jacobians."""
+    def __call__(self, box: Box) -> MappedPoints:
+        """The input points of the pixels of a box, and their Jacobians."""
 
 
-#: From an input's (height, width) to the output's, and the mapping between them.
+#: Takes the (height, width) of an input to that of the output, and the mapping between them.
 View = Callable[[tuple[int, int]], tuple[tuple[int, int], Mapping]]
 
 
@@ -39,9 +39,9 @@ def centres(box: Box) -> NDArray[np.float64]:
 
 
 def _singular(matrix: NDArray[np.float64]) -> bool:
-    """Whether the determinant of a 3×3 matrix is no more than the rounding of the products that it sums.
+    """True if the determinant of a 3×3 matrix is 0, up to rounding.
 
-    Pixels of another size leave their ratio as it is, and a translation has no part in an affine map's.
+    It is compared with the sum of the absolute products in it, which scales with it for any size of pixels.
 
     >>> _singular(np.array([[0, -1, 2e9], [1, 0, 0], [0, 0, 1]]))
     False
@@ -53,8 +53,9 @@ def _singular(matrix: NDArray[np.float64]) -> bool:
 
 
 class Projective:
-    """A homography or an affine map, given as 9 or 6 numbers row by row, x (right) before y (down): from the
-    input's (x, y) to the output's, or, `inverse`, from the output's to the input's.
+    """A homography or an affine map, given as 9 or 6 numbers row by row, with x (right) before y (down).
+
+    It takes the input's (x, y) to the output's, or with `inverse` the output's to the input's.
 
     >>> half = Projective([0.5, 0, 0, 0, 0.5, 0], (4, 4))
     >>> half((0, 0, 1, 1))[0].tolist(), half((0, 0, 1, 1))[1].tolist()
@@ -64,11 +65,11 @@ class Projective:
     def __init__(self, numbers: Sequence[float], size: tuple[int, int], inverse: bool = False) -> None:
         if len(numbers) not in (6, 9):
             raise InvalidInput(
-                f"{len(numbers)} numbers are no matrix: an affine one has 6, a homography 9, row by row."
+                f"{len(numbers)} numbers are not a matrix: give 6 for an affine map or 9 for a homography."
             )
         if not np.all(np.isfinite(numbers)):
-            told = ", ".join(f"{number:g}" for number in numbers)
-            raise InvalidInput(f"The matrix {told} is not of finite numbers: give others.")
+            message = ", ".join(f"{number:g}" for number in numbers)
+            raise InvalidInput(f"The matrix {message} is not finite: give finite numbers.")
         rows = [*numbers, 0.0, 0.0, 1.0][:9]
         matrix = np.array(rows, np.float64).reshape(3, 3)
         if _singular(matrix):
@@ -81,7 +82,7 @@ class Projective:
         self.affine = not self.matrix[2, :2].any()
         self._locate = projective(self.matrix, size)
 
-    def __call__(self, box: Box) -> Places:
+    def __call__(self, box: Box) -> MappedPoints:
         at = centres(box)
         points, jacobian = self._locate(at.reshape(-1, 2))
         shaped = jacobian if jacobian.ndim == 2 else jacobian.reshape(*at.shape, 2)

@@ -1,7 +1,7 @@
-"""A picture seen through a mapping, box by box, each read from the field of the window that it looks at."""
+"""Warps a picture box by box, each from the field of the window that it needs."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,45 +15,42 @@ from thera.field.points import principal_axes
 from thera.memory import human_bytes
 from thera.models import Model
 from thera.tiled import Options, TiledField, tile_side
+from thera.tiled.field import ENCODING_SHARE, LEAST_SIDE
 from thera.tiled.plan import RENDER_MEMORY, field_bytes, process_bytes, tile_memory
 from thera.values.planes import Plane
 
 from .mappings import Mapping
 
-#: What a warp is read through unless told otherwise: the least aliasing for the most detail.
+#: The default filter: the most detail with the least aliasing.
 LANCZOS = Lanczos()
-#: A side of the boxes that a warp is made of, where the memory allows.
+#: The side of the boxes that a warp is computed in, if the memory allows.
 FRAME = 1024
-#: Bytes of each output pixel of a box: its place, its Jacobian, its values.
+#: Bytes per output pixel of a box: its point, its Jacobian, its values.
 PIXEL_BYTES = 160
-#: The share of the memory that tiles are encoded in; the rest holds the fields they become.
-ENCODING = 0.6
-#: The least side of a tile that is encoded with its halo.
-LEAST_TILE = 32
 
 
-class Look(NamedTuple):
-    """A box of output pixels, and what they look at."""
+class Piece(NamedTuple):
+    """A box of output pixels, and their points in the input."""
 
     box: Box
     points: NDArray[np.float64]  # h×w×2, (row, column) in the input
     jacobian: NDArray[np.float64]  # 2×2 or h×w×2×2
-    seen: NDArray[np.bool_]  # h×w, which of the points lie in the input
+    inside: NDArray[np.bool_]  # h×w, which of the points lie in the input
 
     def part_of(self, box: Box) -> tuple[slice, slice]:
-        """Where it lies in a box of which it is a part."""
+        """Its rows and columns within a larger box."""
         top, left, bottom, right = self.box
         return slice(top - box[0], bottom - box[0]), slice(left - box[1], right - box[1])
 
     @property
     def steps(self) -> NDArray[np.float64]:
-        """The Jacobians of what is seen: 2×2, or N×2×2."""
-        return self.jacobian if self.jacobian.ndim == 2 else self.jacobian[self.seen]
+        """The Jacobians of the points inside: 2×2, or N×2×2."""
+        return self.jacobian if self.jacobian.ndim == 2 else self.jacobian[self.inside]
 
 
 @dataclass(frozen=True)
 class Warp:
-    """How a picture of `shape` is seen through a mapping. `held`: bytes that input and output take."""
+    """The warp of a picture of `shape` by a mapping. `held`: bytes of input and output."""
 
     model: Model
     shape: tuple[int, int]
@@ -62,11 +59,11 @@ class Warp:
     held: int = 0
 
     def __post_init__(self) -> None:
-        if self.side < LEAST_TILE:
-            least = self._fixed + tile_memory(self.model.info, LEAST_TILE) / ENCODING
+        if self.side < LEAST_SIDE:
+            least = self._fixed + tile_memory(self.model.info, LEAST_SIDE) / ENCODING_SHARE
             raise InvalidInput(
-                f"The warp needs at least {human_bytes(least)} of memory and may take"
-                f" {human_bytes(self.options.limit)}: allow more with --memory (memory=)."
+                f"The warp needs at least {human_bytes(least)} of memory, and"
+                f" {human_bytes(self.options.limit)} are allowed: allow more with --memory (memory=)."
             )
 
     @property
@@ -79,26 +76,26 @@ class Warp:
 
     @property
     def side(self) -> int:
-        """The side of the tiles that are encoded at once, in cells."""
-        return tile_side(self.model.info, ENCODING * (self.options.limit - self._fixed))
+        """The side of the encoded tiles, in cells."""
+        return tile_side(self.model.info, ENCODING_SHARE * (self.options.limit - self._fixed))
 
     @property
     def most_cells(self) -> int:
-        """The cells of the largest field there is room for."""
-        room = (1 - ENCODING) * (self.options.limit - self._fixed)
+        """The number of cells of the largest field that fits in memory."""
+        room = (1 - ENCODING_SHARE) * (self.options.limit - self._fixed)
         return int(room / (field_bytes(self.model.info) * self.options.rotations))
 
-    def looks(self, box: Box) -> Iterator[Look]:
-        """A box, in as many parts as there must be for the cells each reads to fit in memory."""
+    def pieces(self, box: Box) -> Iterator[Piece]:
+        """A box, split until the cells that each piece needs fit in memory."""
         yield from self._split(box, *self.mapping(box))
 
-    def _split(self, box: Box, points: NDArray[np.float64], jacobian: NDArray[np.float64]) -> Iterator[Look]:
-        inside = (points >= 0) & (points <= np.array(self.shape))  # which no NaN is
-        seen: NDArray[np.bool_] = np.all(inside, axis=-1) & np.isfinite(jacobian).all(axis=(-2, -1))
-        look = Look(box, points, jacobian, seen)
-        top, left, bottom, right = self._window(look)
+    def _split(self, box: Box, points: NDArray[np.float64], jacobian: NDArray[np.float64]) -> Iterator[Piece]:
+        within = (points >= 0) & (points <= np.array(self.shape))  # false for NaN
+        inside: NDArray[np.bool_] = np.all(within, axis=-1) & np.isfinite(jacobian).all(axis=(-2, -1))
+        piece = Piece(box, points, jacobian, inside)
+        top, left, bottom, right = self._window(piece)
         if (bottom - top) * (right - left) <= self.most_cells:
-            yield look
+            yield piece
             return
         rows, cols = points.shape[:2]
         if rows == cols == 1:
@@ -111,29 +108,29 @@ class Warp:
             steps = jacobian if jacobian.ndim == 2 else jacobian[down, along]
             yield from self._split(part, points[down, along], steps)
 
-    def _window(self, look: Look) -> Box:
-        """The cells that a look reads."""
-        if not look.seen.any():
+    def _window(self, piece: Piece) -> Box:
+        """The cells that a piece needs."""
+        if not piece.inside.any():
             return 0, 0, 0, 0
         return cells_needed_at(
-            look.points[look.seen], look.steps, self.shape, self.psf, self.model.info.kappa
+            piece.points[piece.inside], piece.steps, self.shape, self.psf, self.model.info.kappa
         )
 
-    def put(self, look: Look, planes: Sequence[Plane], out: NDArray) -> None:
-        """Stores what a look sees of some planes in their bands of `out`, h×w×bands samples."""
-        if not look.seen.any():
+    def put(self, piece: Piece, planes: Sequence[Plane], out: NDArray) -> None:
+        """Stores a piece of some planes in their bands of `out`, h×w×bands samples."""
+        if not piece.inside.any():
             return
-        options = Options(self.psf, self.options.ensemble, self.options.memory)
-        points, samples = look.points[look.seen], out[look.seen]
-        footprint = float(principal_axes(look.steps * (self.psf.footprint or 1.0))[1][..., 0].max())
+        options = replace(self.options, psf=self.psf)
+        points, samples = piece.points[piece.inside], out[piece.inside]
+        footprint = float(principal_axes(piece.steps * (self.psf.footprint or 1.0))[1][..., 0].max())
         for plane in planes:
-            values = TiledField(self.model, plane, options, side=self.side).sample(points, look.steps)
+            values = TiledField(self.model, plane, options, side=self.side).sample(points, piece.steps)
             plane.put_at(values, points, footprint, samples)
-        out[look.seen] = samples
+        out[piece.inside] = samples
 
 
 def _halves(rows: int, cols: int) -> Iterator[tuple[slice, slice]]:
-    """A box in two, across its longer side."""
+    """Two halves of a box, cut across its longer side."""
     if rows >= cols:
         middle = rows // 2
         yield slice(0, middle), slice(0, cols)
