@@ -1,5 +1,6 @@
 """Tiles and bands change nothing but the memory it takes."""
 
+import pickle
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -242,3 +243,10 @@ def test_parts_cover_a_box_once_and_lie_in_one_tile_each(model, kept):
         assert bottom - top <= 17 and right - left <= 17
         assert not kept or len(field.tiles((top, left, bottom, right))) == 1
     assert count.sum() == 55 * 81 and count.max() == 1
+
+
+def test_options_that_were_sent_to_another_process_are_the_same_options():
+    options = Options(Gaussian(0.7), ensemble=True, memory=1 << 30)
+    sent = pickle.loads(pickle.dumps(options))
+    assert sent == options
+    assert hash(sent) == hash(options)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from thera.field.ensemble import ROTATIONS, mean
 from thera.field.grid import Axis
 from thera.models import load_network
 from thera.models.loading import kind_of
@@ -76,13 +77,13 @@ class AblationModel:
         import torch
 
         pixels = torch.as_tensor(image, device=self.info.device)
-        turns = range(4 if ensemble else 1)
+        turns = range(ROTATIONS if ensemble else 1)
         with torch.no_grad():
-            outputs = [
+            outputs = (
                 self._once(pixels.rot90(k), size if k % 2 == 0 else (size[1], size[0])).rot90(-k)
                 for k in turns
-            ]
-            return torch.stack(outputs).mean(0).cpu().numpy()
+            )
+            return mean(outputs).cpu().numpy()
 
     def _once(self, image: Tensor, size: tuple[int, int]) -> Tensor:
         import torch

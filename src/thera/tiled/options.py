@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from thera.field import Filter
 from thera.field.ensemble import ROTATIONS
@@ -26,7 +26,7 @@ class Options:
     psf: Filter | None = None
     ensemble: bool = False
     memory: int | None = None
-    lock: AbstractContextManager[object] = UNLOCKED
+    lock: AbstractContextManager[object] = field(default=UNLOCKED, compare=False, repr=False)
 
     @property
     def rotations(self) -> int:
