@@ -66,7 +66,7 @@ def human_bytes(count: float) -> str:
     '1.5 GiB'
     """
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
+        if count < 999.5:  # three digits are shown
             return f"{count:.3g} {unit}"
         count /= 1024
     return f"{count:.3g} TiB"

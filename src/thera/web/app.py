@@ -209,7 +209,7 @@ def _jobs(app: FastAPI, studio: Studio) -> None:
     @app.delete("/api/jobs/{id}")
     def cancel(id: str) -> dict[str, Any]:
         job = studio.job(id)
-        job.cancel()
+        job.drop()
         return job.describe()
 
     @app.get("/api/jobs/{id}/result")

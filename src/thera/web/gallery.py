@@ -7,7 +7,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -183,10 +183,11 @@ class Gallery:
 
     @contextmanager
     def room_for(self, entry: Entry) -> Iterator[int]:
-        """Bytes that a large piece of work may take, its picture included. Meanwhile few fields are kept."""
-        self._kept.resize(LEAST_KEPT)
+        """Bytes that a job may take, its picture included. A large picture's job leaves little for fields."""
+        kept = self._kept.most if entry.whole else LEAST_KEPT
+        self._kept.resize(kept)
         try:
-            yield self._memory - LEAST_KEPT - self._held() + entry.picture.samples.nbytes
+            yield self._memory - kept - self._held() + entry.picture.samples.nbytes
         finally:
             self._share_memory()
 
@@ -229,7 +230,7 @@ class Gallery:
         # A page that draws a part of a large picture live needs no tiles of it.
         field = self.field(entry, model, keep=entry.whole or not live)
         parts = field.parts(box)
-        with self.room_for(entry) if not entry.whole else nullcontext():
+        with self.room_for(entry):
             for done, part in enumerate(parts, 1):
                 (cells,) = field.fields(part)
                 if live:
