@@ -1,7 +1,10 @@
 """Whatever is wrong gets one sentence, a status that says so, and no file."""
 
 import io
+import os
 import shutil
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 
@@ -177,3 +180,47 @@ def test_a_model_that_cannot_be_written_is_said_in_a_sentence(thera, folder, mon
     result = thera("convert", "edsr-air", folder / "x.safetensors")
     assert result.status == 1
     assert result.err.endswith("x.safetensors could not be written: permission denied.\n")
+
+
+@pytest.mark.parametrize("command", ["upscale", "warp"])
+def test_an_empty_name_is_not_the_current_folder(thera, tmp_path, monkeypatch, png, command):
+    (tmp_path / "a.png").write_bytes(png)
+    monkeypatch.chdir(tmp_path)
+    options = ["-s", 2] if command == "upscale" else ["--affine", "1,0,0,0,1,0"]
+    result = thera(command, "", "out.png", *options)
+    assert result.status == 2
+    assert "the name is empty" in result.err
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
+
+
+def test_a_folder_that_may_not_be_read_is_named(thera, tmp_path, monkeypatch, png):
+    (tmp_path / "in" / "closed").mkdir(parents=True)
+    (tmp_path / "in" / "a.png").write_bytes(png)
+    real = os.scandir
+
+    def scandir(path):
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    result = thera("upscale", tmp_path / "in", "-s", 2, "-r")
+    assert result.status == 1
+    assert "closed cannot be read: permission denied." in result.err
+
+
+def test_a_limit_of_few_pixels_is_said_as_it_was_given(thera, tmp_path, png):
+    (tmp_path / "a.png").write_bytes(png)
+    assert (
+        "more than the limit of 10:" in thera("upscale", tmp_path / "a.png", "-s", 2, "--max-pixels", 10).err
+    )
+
+
+def test_json_holds_names_that_are_no_utf_8(tmp_path, png):
+    name = os.fsencode(tmp_path) + b"/caf\xe9.png"
+    with open(name, "wb") as file:
+        file.write(png)
+    command = [sys.executable, "-m", "thera", "upscale", name, "-s", "1.5", "-m", "edsr-air", "--json", "-q"]
+    run = subprocess.run(command, capture_output=True)
+    assert run.returncode == 0, run.stderr
+    assert b"caf\xe9_x1.5.png" in run.stdout

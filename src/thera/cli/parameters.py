@@ -1,5 +1,6 @@
 """Parameters that several commands take."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,18 @@ class Size(click.ParamType):
         except ValueError:
             self.fail(f"{value!r} is not a size; write it like 1920x1080.", param, ctx)
         return height, width
+
+
+class NamedPath(click.Path):
+    """A path with a name. An empty one, as an unset shell variable gives it, would be the current folder."""
+
+    def __init__(self) -> None:
+        super().__init__(readable=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not os.fspath(value):
+            self.fail("the name is empty. Give a file or a folder; the current one is a dot.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class Bytes(click.ParamType):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from thera.cli.feedback import Feedback
 from thera.errors import ImageFileError, InvalidInput, TheraError
+from thera.files import reason_of
 from thera.models.choice import ModelChoice
 
 if TYPE_CHECKING:
@@ -62,10 +63,9 @@ class Scaler:
         if not os.path.isdir(target.parent):
             raise ImageFileError(f"The folder {target.parent} of the output does not exist: make it first.")
         inside = target.resolve()  # outputs of an earlier call are not inputs
-        found = sorted(source.rglob("*") if recursive else source.iterdir())
         images = [
             path
-            for path in found
+            for path in _files_in(source, recursive)
             if path.suffix.lower() in READABLE_SUFFIXES
             and path.is_file()
             and inside not in path.resolve().parents
@@ -141,6 +141,25 @@ def done(
         "device": info.device,
         "precision": info.precision,
     }
+
+
+def _files_in(folder: Path, recursive: bool) -> list[Path]:
+    """All that is in a folder, sorted; with `recursive`, also in the folders within it.
+
+    A folder that may not be read is an error: its pictures must not be left out without a word.
+    """
+
+    def unreadable(error: OSError) -> None:
+        raise ImageFileError(
+            f"The folder {error.filename} cannot be read: {reason_of(error)}. Check its permissions."
+        ) from error
+
+    found = []
+    for root, folders, files in os.walk(folder, onerror=unreadable):
+        found += [Path(root, name) for name in files]
+        if not recursive:
+            folders.clear()
+    return sorted(found)
 
 
 def _placed(images: list[Path], source: Path, target: Path) -> Iterator[Item]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from thera.cli.parameters import Bytes, Size, engine_options, model_option
+from thera.cli.parameters import Bytes, NamedPath, Size, engine_options, model_option
 from thera.errors import InvalidInput
 from thera.models.choice import ModelChoice
 
@@ -19,8 +19,8 @@ FILTERS = ("gaussian", "box", "butterworth", "ideal", "none")
 
 
 @click.command("upscale")
-@click.argument("source", metavar="INPUT", type=click.Path(readable=False, path_type=Path))
-@click.argument("output", metavar="[OUTPUT]", required=False, type=click.Path(readable=False, path_type=Path))
+@click.argument("source", metavar="INPUT", type=NamedPath())
+@click.argument("output", metavar="[OUTPUT]", required=False, type=NamedPath())
 @click.option("-s", "--scale", type=float, help="The factor: 4, 2.5, 3.14; below 1 scales down.")
 @click.option("--size", type=Size(), help="Exactly this size.")
 @click.option("--width", type=int, help="This width, the height to match.")
@@ -150,7 +150,8 @@ def command(
     if as_json:
         counts = {s: sum(record["status"] == s for record in records) for s in ("done", "skipped", "failed")}
         summary = {"files": records, **counts, "seconds": round(time.monotonic() - began, 3)}
-        click.echo(json.dumps(summary, indent=2, ensure_ascii=False))
+        text = json.dumps(summary, indent=2, ensure_ascii=False)
+        click.echo(text.encode(errors="surrogateescape"))  # names that are no UTF-8 come out as they are
     if len(records) > 1:
         skipped = sum(record["status"] == "skipped" for record in records)
         scaler.feedback.say(

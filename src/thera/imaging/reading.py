@@ -215,8 +215,8 @@ def _check_size(width: int, height: int, max_pixels: int) -> None:
         raise ImageFileError(f"The image is {width}×{height}: it has no pixels to scale.")
     if width * height > max_pixels:
         raise ImageFileError(
-            f"The image claims {width:,}×{height:,} pixels, more than the limit of {max_pixels / 1e6:,.0f}"
-            " million: pass --max-pixels (max_pixels=) if this is right."
+            f"The image claims {width:,}×{height:,} pixels, more than the limit of {max_pixels:,}:"
+            " pass --max-pixels (max_pixels=) if this is right."
         )
 
 
