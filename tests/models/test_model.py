@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+from threading import Timer
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +14,7 @@ from model_reference import network
 
 from thera.errors import InvalidInput
 from thera.field import Box, Gaussian, HeatField, Seamless
-from thera.models import Model
+from thera.models import Model, shipped
 from thera.models.export import onnx_bytes
 from thera.models.onnx_engine import OnnxEngine
 from thera.models.torch_engine import TorchEngine
@@ -168,3 +173,23 @@ def test_info_says_what_runs_where(ours, onnx):
     info = onnx.info
     assert (info.name, info.components, info.halo, info.alignment) == ("edsr-air", 32, 34, 1)
     assert info.kappa == pytest.approx(ours.info.kappa)
+
+
+def test_ctrl_c_ends_a_running_image(monkeypatch):
+    """The session below computes until it is told to end, as ONNX Runtime does between two operators."""
+
+    class Endless:
+        def run(self, outputs, inputs, options):
+            began = time.monotonic()
+            while not options.terminate:
+                if time.monotonic() - began > 60:
+                    pytest.fail("the session was not told to end")
+                time.sleep(0.01)
+            raise RuntimeError("terminated")
+
+    engine = OnnxEngine(next(model.onnx for model in shipped() if model.name == "edsr-air"))
+    monkeypatch.setattr(engine, "_session", Endless())
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        engine.features(np.zeros((4, 4, 3), np.float32))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any
 
 import numpy as np
@@ -43,9 +45,6 @@ class OnnxEngine:
         pixel = np.zeros((1, 3, 1, 1), np.float32)
         weight, bias, components, kappa = self._session.run(list(OUTPUTS[1:]), {"image": pixel})
         self.head = Head(weight, bias, components, float(kappa))
-        # Free memory after each image: otherwise the arena keeps what the largest image needed.
-        self._run_options = ort.RunOptions()
-        self._run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
 
     def _read_metadata(self) -> dict[str, Any]:
         inputs = [i.name for i in self._session.get_inputs()]
@@ -62,5 +61,30 @@ class OnnxEngine:
 
     def features(self, image: Array) -> Array:
         x = np.ascontiguousarray(image.transpose(2, 0, 1)[None])
-        (y,) = self._session.run(["features"], {"image": x}, self._run_options)
+        (y,) = self._run(x)
         return np.ascontiguousarray(y[0].transpose(1, 2, 0))
+
+    def _run(self, x: Array) -> list[Array]:
+        """Runs the graph in such a way that Ctrl-C ends it within an operator, not after the whole image.
+
+        Python handles signals in the main thread, between two of its own instructions. So the main thread
+        waits while another one computes.
+        """
+        import onnxruntime as ort
+
+        options = ort.RunOptions()
+        # Free memory after each image: otherwise the arena keeps what the largest image needed.
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+
+        def compute() -> list[Array]:
+            return self._session.run(["features"], {"image": x}, options)
+
+        if current_thread() is not main_thread():
+            return compute()
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(compute)
+            try:
+                return future.result()
+            except BaseException:
+                options.terminate = True
+                raise
