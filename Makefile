@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 demo: $(VENV)/.installed
 	@mkdir -p out
-	$(BIN)/thera upscale docs/images/astronaut.png out/astronaut_x2.5.png --scale 2.5 --overwrite
+	$(BIN)/thera upscale docs/images/astronaut.png --out out/astronaut_x2.5.png --scale 2.5 --overwrite
 
 test: $(VENV)/.developed
 	$(BIN)/ruff check .

@@ -74,7 +74,11 @@ def folder(tmp_path, png) -> Path:
         ("good.png nowhere/out.png -s 2", "does not exist"),
         ("good.png good.png -s 2", "the input itself"),
         ("good.png good.png -s 2 --overwrite", "the input itself"),
-        ("good.png cut.png -s 2", "--overwrite"),
+        ("good.png cut.png -s 2", "it may be a second input, or an output"),
+        ("good.png cut.png -s 2 --overwrite", "it may be a second input, or an output"),
+        ("good.png -o cut.png -s 2", "pass --overwrite"),
+        ("good.png text.png empty.png -o cut.png -s 2", "several inputs need a folder"),
+        ("good.png -s 2 -r", "--recursive is for folders"),
         ("good.png out.gif -s 2", "'.gif'"),
         ("good.png out -s 2", "no ending"),
         ("good.png -s 2 --format psd", "'psd'"),
@@ -86,7 +90,7 @@ def folder(tmp_path, png) -> Path:
         ("good.png -s 2 --engine onnx --device cuda", "torch"),
         ("good.png -s 2 --nonsense", "--nonsense"),
         (". . -s 2", "folder of its own"),
-        (". good.png -s 2", "folder of its own"),
+        (". -o good.png -s 2", "folder of its own"),
         (". nowhere/deep -s 2", "does not exist"),
     ],
 )
@@ -127,7 +131,7 @@ def test_a_disk_that_fills_up_leaves_the_old_output(thera, folder, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(files, "encode", full)
-    result = thera("upscale", "good.png", "cut.png", "-s", 2, "--overwrite")
+    result = thera("upscale", "good.png", "-o", "cut.png", "-s", 2, "--overwrite")
     assert result.status == 1
     assert result.err.splitlines()[-1] == "thera: cut.png could not be written: the disk is full."
     assert sorted(folder.rglob("*")) == before

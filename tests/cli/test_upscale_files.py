@@ -450,7 +450,7 @@ LONG = "n" * 250
     [
         (f"{LONG}.png -s 2", "_x2.png could not be written: file name too long"),
         (f"{LONG}{LONG}.png -s 2", "could not be read: file name too long"),
-        (f"{LONG}{LONG}.png a.png -s 2 --overwrite", "could not be read: file name too long"),
+        (f"{LONG}{LONG}.png -o a.png -s 2 --overwrite", "could not be read: file name too long"),
         (f"a.png {LONG}{LONG}.png -s 2", "could not be written: file name too long"),
         (f"folder {LONG}{LONG} -s 2", "cannot be made: File name too long"),
         (f"folder {LONG}{LONG}/out -s 2", "does not exist"),
@@ -480,3 +480,42 @@ def test_odd_names_and_options_get_one_sentence_and_no_file(
     assert sentence in line
     assert sorted(tmp_path.rglob("*")) == before
     assert Path("pipe.png").is_fifo()
+
+
+def test_several_inputs_go_beside_themselves_or_into_one_folder(thera, tmp_path, png, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("c").mkdir()
+    for name in ("a.png", "b.png", "c/d.png", "c/e.png"):
+        Path(name).write_bytes(png)
+    assert thera("upscale", "a.png", "b.png", "c", "-s", 1.5, "-o", "large", "-q").status == 0
+    made = sorted(path.relative_to("large").as_posix() for path in Path("large").rglob("*.png"))
+    assert made == ["a_x1.5.png", "b_x1.5.png", "c/d.png", "c/e.png"]
+    result = thera("upscale", "a.png", "b.png", "c", "-s", 1.5, "-o", "large", "--json")
+    assert json.loads(result.out)["skipped"] == 4  # run again, it continues
+    before = {name: Path(name).read_bytes() for name in ("a.png", "b.png", "c/d.png")}
+    assert thera("upscale", *before, "-s", 1.5, "-q").status == 0
+    assert all(Path(name).with_stem(f"{Path(name).stem}_x1.5").is_file() for name in before)
+    assert {name: Path(name).read_bytes() for name in before} == before
+
+
+def test_a_glob_of_two_pictures_never_replaces_one_of_them(thera, tmp_path, png, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.png", "b.png"):
+        Path(name).write_bytes(png)
+    result = thera("upscale", "a.png", "b.png", "-s", 2, "--overwrite")
+    assert result.status == 2 and "give --out b.png --overwrite" in result.err
+    assert Path("b.png").read_bytes() == png
+    assert thera("upscale", "a.png", "-o", "b.png", "-s", 1.5, "--overwrite", "-q").status == 0
+    assert Path("b.png").read_bytes() != png
+
+
+def test_several_inputs_that_would_be_one_output_are_told_apart_or_refused(thera, tmp_path, png, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.png", "x/a.png"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_bytes(png)
+    Image.open("a.png").save("a.bmp")
+    assert thera("upscale", "a.png", "a.bmp", "x/a.png", "-s", 1.5, "-q").status == 0
+    assert sorted(p.name for p in Path().glob("*_x1.5*")) == ["a_bmp_x1.5.bmp", "a_png_x1.5.png"]
+    result = thera("upscale", "a.png", "x/a.png", "-s", 1.5, "-o", "y")
+    assert result.status == 1 and "would both become" in result.err

@@ -52,6 +52,25 @@ class Scaler:
             return Item(source, output, stem)
         return Item(source, source.parent, stem, output)
 
+    def items(self, sources: list[Path], output: Path | None, recursive: bool) -> list[Item]:
+        """Every image of a folder, or of several files and folders."""
+        if len(sources) == 1:
+            return self.folder_items(sources[0], output, recursive)
+        if output is not None:
+            if os.path.exists(output) and not os.path.isdir(output):
+                raise ImageFileError(f"The output {output} is a file: several inputs need a folder.")
+            make_folder(output)
+        items: list[Item] = []
+        for source in sources:
+            if source.suffix == ".zarr":
+                raise InvalidInput(f"{source} is a Zarr store: scale it by itself.")
+            if os.path.isdir(source):
+                folder = None if output is None else output / source.resolve().name
+                items += self.folder_items(source, folder, recursive)
+            else:
+                items.append(self.file_item(source, output))
+        return _told_apart(items)
+
     def folder_items(self, source: Path, output: Path | None, recursive: bool) -> list[Item]:
         """Every image of a folder, sorted by name."""
         from thera.imaging.formats import READABLE_SUFFIXES
@@ -143,6 +162,34 @@ def done(
     }
 
 
+def _told_apart(items: list[Item]) -> list[Item]:
+    """Items whose outputs differ: a.gif and a.png must not both become a_x2.png."""
+    count = Counter((item.folder, item.stem) for item in items)
+    places: dict[tuple[Path, str], Path] = {}
+    apart = []
+    for item in items:
+        stem = item.stem
+        if count[item.folder, stem] > 1:
+            stem = f"{item.source.stem}_{item.source.suffix[1:]}{stem.removeprefix(item.source.stem)}"
+        other = places.setdefault((item.folder, stem), item.source)
+        if other != item.source:
+            raise ImageFileError(
+                f"{other} and {item.source} would both become {item.folder / item.stem}: scale them one after"
+                " the other, into different folders."
+            )
+        apart.append(item._replace(stem=stem))
+    return apart
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder, and those it lies in, unless it is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError) as error:  # a circle of links is a RuntimeError
+        reason = getattr(error, "strerror", None) or error
+        raise ImageFileError(f"The folder {folder} cannot be made: {reason}.") from error
+
+
 def _files_in(folder: Path, recursive: bool) -> list[Path]:
     """All that is in a folder, sorted; with `recursive`, also in the folders within it.
 
@@ -170,8 +217,5 @@ def _placed(images: list[Path], source: Path, target: Path) -> Iterator[Item]:
         # a.gif and a.heic must not both become a.png
         stem = name if names[name] == 1 else path.relative_to(source)
         folder = target / stem.parent
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ImageFileError(f"The folder {folder} cannot be made: {error.strerror}.") from error
+        make_folder(folder)
         yield Item(path, folder, stem.name)

@@ -19,8 +19,8 @@ FILTERS = ("gaussian", "box", "butterworth", "ideal", "none")
 
 
 @click.command("upscale")
-@click.argument("source", metavar="INPUT", type=NamedPath())
-@click.argument("output", metavar="[OUTPUT]", required=False, type=NamedPath())
+@click.argument("paths", metavar="INPUT... [OUTPUT]", nargs=-1, required=True, type=NamedPath())
+@click.option("-o", "--out", type=NamedPath(), help="The output: a file, or a folder for several inputs.")
 @click.option("-s", "--scale", type=float, help="The factor: 4, 2.5, 3.14; below 1 scales down.")
 @click.option("--size", type=Size(), help="Exactly this size.")
 @click.option("--width", type=int, help="This width, the height to match.")
@@ -86,8 +86,8 @@ FILTERS = ("gaussian", "box", "butterworth", "ideal", "none")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 @click.option("--json", "as_json", is_flag=True, help="Print a summary for machines on stdout.")
 def command(
-    source: Path,
-    output: Path | None,
+    paths: tuple[Path, ...],
+    out: Path | None,
     as_json: bool,
     quiet: bool,
     workers: int | None,
@@ -99,7 +99,7 @@ def command(
     precision: str,
     **given: Any,
 ) -> int:
-    """Scale an image, or every image in a folder, to any size.
+    """Scale images, or every image in a folder, to any size.
 
     \b
     thera upscale photo.jpg --scale 4                 photo_x4.jpg
@@ -107,6 +107,7 @@ def command(
     thera upscale scan.tif --width 6000               16 bits stay 16 bits
     thera upscale logo.png --size 1024x1024           transparency stays clean
     thera upscale photo.heic --fit 3840x2160          as large as fits
+    thera upscale a.jpg b.jpg c/ -s 2 --out large/    several at once
     thera upscale textures/ upscaled/ -s 2 -r         a tree of files; run again to continue
     thera upscale scans/ -s 2 --workers 4             four files at a time
     thera upscale mosaic.zarr -s 2.5                  any size, chunk by chunk
@@ -114,9 +115,11 @@ def command(
     thera upscale photo.jpg --scale 0.3               down, without aliasing
     thera upscale scene.tif out.tif -s 2.5 --cog      a GeoTIFF keeps bands, coordinates and nodata
 
-    OUTPUT defaults to a name beside INPUT that says the scale. Depth, colour profile, EXIF, XMP and
-    resolution are kept. Nothing is written until everything is checked, and an interrupted run leaves no
-    partial file.
+    OUTPUT defaults to a name beside INPUT that says the scale. Of two names the second is the output, unless
+    it is a picture that exists: then --out has to say which it is. Three or more are all inputs.
+
+    Depth, colour profile, EXIF, XMP and resolution are kept. Nothing is written until everything is checked,
+    and an interrupted run leaves no partial file.
 
     On two cores a photograph of one megapixel takes about 15 seconds with edsr-air and a minute with
     edsr-plus, which sees more around every pixel.
@@ -125,11 +128,16 @@ def command(
     from thera.cli.run import Scaler
 
     began = time.monotonic()
-    is_folder = os.path.isdir(source)  # False for a name that is too long, where Path.is_dir would raise
+    sources, output = inputs_and_output(paths, out)
+    source, *others = sources
+    # os.path says False for a name that is too long, where Path.is_dir would raise.
+    has_folders = any(os.path.isdir(path) for path in sources)
     is_store = source.suffix == ".zarr"
     several = workers is not None or scheduler is not None
-    if several and not (is_folder or is_store):
-        raise click.UsageError("--workers and --scheduler are for folders and Zarr stores.")
+    if several and not (has_folders or others or is_store):
+        raise click.UsageError("--workers and --scheduler are for folders, several inputs and Zarr stores.")
+    if recursive and not has_folders:
+        raise click.UsageError("--recursive is for folders, and none was given: leave it out.")
     if workers is not None and scheduler is not None:
         raise click.UsageError("--workers start here, and --scheduler has its own workers: give one of them.")
     scaler = Scaler(Feedback(quiet), request_of(**given), ModelChoice(model, engine, device, precision))
@@ -137,15 +145,16 @@ def command(
         from thera.cli.many import Cluster, scale_files, scale_store
 
         cluster = Cluster(workers, scheduler)
-    if is_store:
+    if is_store and not others:
         records = [scale_store(scaler, source, output, cluster)]
-    elif several:
-        records = scale_files(scaler, scaler.folder_items(source, output, recursive), cluster)
-    elif is_folder:
-        items = scaler.folder_items(source, output, recursive)
-        records = [scaler.attempt(item, one_of_many=True) for item in items]
-    else:
+    elif not (has_folders or others):
         records = [scaler.attempt(scaler.file_item(source, output))]
+    else:
+        items = scaler.items(sources, output, recursive)
+        if several:
+            records = scale_files(scaler, items, cluster)
+        else:
+            records = [scaler.attempt(item, one_of_many=True) for item in items]
     failed = [record for record in records if record["status"] == "failed"]
     if as_json:
         counts = {s: sum(record["status"] == s for record in records) for s in ("done", "skipped", "failed")}
@@ -160,6 +169,22 @@ def command(
     for record in failed:
         click.echo(f"thera: {record['error']}", err=True)
     return 1 if failed else 0
+
+
+def inputs_and_output(paths: tuple[Path, ...], out: Path | None) -> tuple[list[Path], Path | None]:
+    """The inputs and the output among the names of a call. Nobody's picture is taken for an output."""
+    from thera.imaging.formats import READABLE_SUFFIXES
+
+    if out is not None or len(paths) != 2:
+        return list(paths), out
+    source, second = paths
+    exists = second.suffix.lower() in READABLE_SUFFIXES and os.path.isfile(second)
+    if exists and not (os.path.exists(source) and os.path.samefile(source, second)):
+        raise click.UsageError(
+            f"{second} exists: it may be a second input, or an output. To replace it, give --out {second}"
+            " --overwrite. To scale both, name a folder with --out."
+        )
+    return [source], second
 
 
 def request_of(
