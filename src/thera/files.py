@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import re
 import shutil
 import stat
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from thera.errors import ImageFileError, TheraError
+
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks: what a killed process left there stays
+    fcntl = None
+
+#: Seconds between making a partial file and holding it, at most.
+NEW = 2.0
 
 
 @contextmanager
 def replacing(path: Path, error: type[TheraError] = ImageFileError) -> Iterator[BinaryIO]:
     """A file to write that becomes `path` when all went well, and otherwise leaves nothing behind."""
-    with replacing_path(path, error) as temporary, temporary.open("x+b") as file:
+    with replacing_path(path, error) as temporary, temporary.open("x+b") as file, held(temporary):
         yield file
 
 
 @contextmanager
 def replacing_path(path: Path, error: type[TheraError] = ImageFileError) -> Iterator[Path]:
     """A path for a new file or folder that becomes `path` when all went well; otherwise it is removed."""
+    remove_stale(path)
     # Named before it is made: a signal at any moment finds a name to remove.
     temporary = partial_path(path)
     try:
@@ -56,6 +68,33 @@ def partial_stem(path: Path) -> str | None:
     """
     name = re.fullmatch(r"\.(.*)-[0-9a-f]{8}\.part", path.name)
     return None if name is None else name[1]
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Within it, a lock shows other processes that somebody writes this partial file or folder."""
+    handle = os.open(path, os.O_RDONLY) if fcntl else -1
+    try:
+        if fcntl:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        if fcntl:
+            os.close(handle)
+
+
+def remove_stale(path: Path) -> None:
+    """Removes partial files and folders of an output that a killed process left behind.
+
+    One that somebody holds is not touched, nor one that is so new that it may not be held yet.
+    """
+    if fcntl is None:
+        return
+    for other in path.parent.glob(f".{glob.escape(path.stem[:40])}-*.part"):
+        with suppress(OSError):
+            if partial_stem(other) == path.stem[:40] and time.time() - other.stat().st_mtime > NEW:
+                with held(other):
+                    shutil.rmtree(other) if other.is_dir() else other.unlink()
 
 
 def reason_of(error: OSError) -> str:

@@ -329,7 +329,7 @@ def test_what_cannot_be_is_said(program, folder, monkeypatch):
     assert err.count("\n") == 1
     assert "No Dask scheduler answers at tcp://127.0.0.1:9" in err
     for arguments, sentence in (
-        ([folder / "a.png", "--workers", 2], "for folders and Zarr stores"),
+        ([folder / "a.png", "--workers", 2], "for folders, several inputs and Zarr stores"),
         ([folder, "--workers", 2, "--scheduler", "tcp://127.0.0.1:9"], "give one of them"),
         ([folder, "--workers", 0], "--workers"),
     ):

@@ -16,7 +16,7 @@ from thera.dask.accessor import scale_dataset
 from thera.dask.arrays import Settings, scale_chunks
 from thera.dask.coordinates import spatial_dims
 from thera.errors import ImageFileError, InvalidInput, TheraError
-from thera.files import replacing_path
+from thera.files import held, replacing_path
 from thera.imaging.sizing import TargetSize
 
 
@@ -35,8 +35,10 @@ class StoreScaling:
     def run(self, progress: Callable[[int], object] = lambda chunks: None) -> None:
         """Writes the output, whole or not at all. `progress` is called for chunks done in this process."""
         with replacing_path(self.output) as path, _Chunks(progress):
+            path.mkdir()
             try:
-                self.write(path)
+                with held(path):
+                    self.write(path)
             except Exception as error:
                 # An error of the disk has a number. Codecs raise errors of their own for damaged chunks.
                 if isinstance(error, TheraError) or getattr(error, "errno", None) is not None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from thera.errors import ImageFileError
 from thera.field.grid import Box
-from thera.files import partial_path, reason_of
+from thera.files import held, partial_path, reason_of, remove_stale
 from thera.imaging.files import check_disk
 
 from .frames import TILE
@@ -82,10 +82,11 @@ def open_writer(
     from rasterio._err import CPLE_BaseError  # rasterio does not convert GDAL's errors on closing a file
     from rasterio.errors import RasterioError
 
+    remove_stale(path)
     folder = partial_path(path)
     try:
         folder.mkdir()
-        with gdal():
+        with gdal(), held(folder):
             working = folder / "working.tif"
             with rasterio.open(working, "w", **_profile(raster, grid)) as dataset:
                 _describe(dataset, raster, grid, strip)
