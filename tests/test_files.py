@@ -59,6 +59,7 @@ def test_two_writers_of_one_output_do_not_disturb_each_other(tmp_path, monkeypat
 def test_a_failure_leaves_the_old_file_and_no_other(tmp_path):
     path = tmp_path / "photo.png"
     path.write_bytes(b"old")
+
     def fail(error):
         with replacing(path) as file:
             file.write(b"new")

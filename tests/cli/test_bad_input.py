@@ -1,6 +1,7 @@
 """Whatever is wrong gets one sentence, a status that says so, and no file."""
 
 import io
+import json
 import os
 import shutil
 import subprocess
@@ -227,4 +228,5 @@ def test_json_holds_names_that_are_no_utf_8(tmp_path, png):
     command = [sys.executable, "-m", "thera", "upscale", name, "-s", "1.5", "-m", "edsr-air", "--json", "-q"]
     run = subprocess.run(command, capture_output=True)
     assert run.returncode == 0, run.stderr
-    assert b"caf\xe9_x1.5.png" in run.stdout
+    (record,) = json.loads(run.stdout)["files"]
+    assert os.fsencode(record["output"]).endswith(b"/caf\xe9_x1.5.png")

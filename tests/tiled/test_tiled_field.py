@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import thera
 from thera.errors import InvalidInput
 from thera.field import Box, Gaussian, Lanczos, Point, Seamless
 from thera.field.grid import Axis
@@ -53,9 +54,8 @@ def test_tiled_equals_untiled_for_filters_that_look_far(model, psf):
 def test_every_output_row_is_made_once_whatever_the_sizes(model, H, W, rows, cols, step):
     image = np.random.default_rng(2).random((H, W, 3), np.float32)
     plan = plan_of((H, W), (rows, cols), (*range(0, H, step), H), (*range(0, W, step), W))
-    np.testing.assert_allclose(
-        rendered(model, image, plan), model.upscale(image, size=(rows, cols)), atol=1e-5
-    )
+    made = rendered(model, image, plan, Options(Seamless()))
+    np.testing.assert_allclose(made, model.upscale(image, size=(rows, cols)), atol=1e-5)
 
 
 @settings(max_examples=25, deadline=None)
@@ -76,7 +76,7 @@ def test_a_part_of_the_image_is_scaled_as_that_part_of_the_whole(model, source, 
     mine = [Axis.whole(n, N).within(part[0], part[-1]) for n, N, part in zip(source, size, cuts, strict=True)]
     expected = whole[mine[0], mine[1]]
     if expected.size:
-        np.testing.assert_allclose(rendered(model, image, plan), expected, atol=1e-5)
+        np.testing.assert_allclose(rendered(model, image, plan, Options(Seamless())), expected, atol=1e-5)
     else:
         assert list(TiledField(model, ArraySource(image)).rows(plan)) == []
 
@@ -161,6 +161,8 @@ def test_any_part_of_any_output_is_that_part_of_the_whole(model, kept, psf, step
     rows, cols = (Axis.whole(n, round(n / step)) for n in image.shape[:2])
     part = [slice(len(axis) // 3, len(axis) // 3 + min(40, len(axis) // 2)) for axis in (rows, cols)]
     whole = model.upscale(image, size=(len(rows), len(cols)), psf=psf)
+    if step == 1 and psf is None:
+        whole = image
     field = TiledField(model, ArraySource(image), Options(psf), side=16, tiles=KeptTiles() if kept else None)
     for _ in range(2):
         found = field.render(rows[part[0]], cols[part[1]])
@@ -250,3 +252,26 @@ def test_options_that_were_sent_to_another_process_are_the_same_options():
     sent = pickle.loads(pickle.dumps(options))
     assert sent == options
     assert hash(sent) == hash(options)
+
+
+@pytest.mark.parametrize("ensemble", [False, True])
+def test_scale_1_gives_the_picture_itself_unless_a_filter_is_asked_for(model, ensemble):
+    image = np.random.default_rng(7).random((40, 30, 3), np.float32)
+    plan = plan_of((40, 30), (40, 30), (0, 16, 40), (0, 10, 30))
+    np.testing.assert_array_equal(rendered(model, image, plan, Options(ensemble=ensemble)), image)
+    filtered = rendered(model, image, plan, Options(Gaussian(), ensemble))
+    np.testing.assert_allclose(
+        filtered, model.upscale(image, 1, ensemble=ensemble, psf=Gaussian()), atol=1e-5
+    )
+    assert np.abs(filtered - image).max() > 0.01
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2", "i2", "f4"])
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_an_array_at_scale_1_is_itself(model, dtype, channels):
+    samples = np.random.default_rng(8).random((9, 7, channels)) * (1 if dtype == "f4" else 99)
+    samples = samples.astype(dtype)
+    if channels in (2, 4):
+        samples[..., -1] = np.linspace(1, 99, 63).reshape(9, 7) / (99 if dtype == "f4" else 1)
+    result = thera.upscale(samples, 1, model=model)
+    np.testing.assert_allclose(result, samples, atol=1e-6 if dtype == "f4" else 0)

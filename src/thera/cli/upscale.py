@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -160,7 +161,8 @@ def command(
         counts = {s: sum(record["status"] == s for record in records) for s in ("done", "skipped", "failed")}
         summary = {"files": records, **counts, "seconds": round(time.monotonic() - began, 3)}
         text = json.dumps(summary, indent=2, ensure_ascii=False)
-        click.echo(text.encode(errors="surrogateescape"))  # names that are no UTF-8 come out as they are
+        # A name that is no UTF-8 holds surrogates, which cannot be printed: they are escaped.
+        click.echo(re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text))
     if len(records) > 1:
         skipped = sum(record["status"] == "skipped" for record in records)
         scaler.feedback.say(

@@ -92,6 +92,8 @@ class TiledField:
         report: Callable[[], object] = lambda: None,
     ) -> NDArray[np.float32]:
         """The output pixels of two axes, h×w×3. The axes may be any part of an output."""
+        if derivative == (0, 0) and self.is_identity(rows, cols):
+            return self._own_pixels(rows, cols)
         filters, box = self._filters(rows, cols), self.needed(rows, cols)
         fields = self.fields(box, report)
         return _rendered(fields, filters, rows.since(box[0]), cols.since(box[1]), derivative)
@@ -134,8 +136,12 @@ class TiledField:
             strip = down[down.within(low, high)]
             if not len(strip):
                 continue
-            top, left, bottom, right = self.needed(strip, cols)
             area = len(strip) * len(cols)
+            if self.is_identity(strip, cols):
+                yield Strip(strip, cols, self._own_pixels(strip, cols))
+                progress(area)
+                continue
+            top, left, bottom, right = self.needed(strip, cols)
             cuts = (left, *(cut for cut in plan.cols if left < cut < right), right)
             fields = self._encoded((top, bottom), cuts, _shares(progress, 0.8 * area, len(cuts) - 1))
             for start, stop in _bands(strip.cell, count):
@@ -144,6 +150,15 @@ class TiledField:
                 yield Strip(part, cols, values)
                 progress(round(area * stop / len(strip) * 0.2) - round(area * start / len(strip) * 0.2))
             del fields  # frees their memory before the next strip is encoded
+
+    def is_identity(self, rows: Axis, cols: Axis) -> bool:
+        """True if the output pixels are the picture's own: at scale 1, unless a filter is asked for."""
+        own = all(axis.step == 1 and not axis.offset.any() for axis in (rows, cols))
+        return own and self.options.psf is None
+
+    def _own_pixels(self, rows: Axis, cols: Axis) -> NDArray[np.float32]:
+        box = (int(rows.cell[0]), int(cols.cell[0]), int(rows.cell[-1]) + 1, int(cols.cell[-1]) + 1)
+        return self.source.cells(box)
 
     def needed(self, rows: Axis, cols: Axis) -> Box:
         """The cells that the output pixels of two axes need."""
