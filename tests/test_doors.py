@@ -267,3 +267,27 @@ def test_the_expected_pixels_are_those_of_the_field(far_sighted, expected):
     size = expected("rgb8").shape[:2]
     values = far_sighted("air").upscale(image.astype(np.float32) / 255, size=size, ensemble=True)
     assert np.abs(np.rint(np.clip(values, 0, 1) * 255) - expected("rgb8")).max() <= 1
+
+
+@pytest.mark.parametrize("size", [(4, 4), (9, 7), (40, 30)])
+def test_one_colour_stays_that_colour_however_small_its_picture_becomes(far_sighted, size):
+    """Also where a filter averages over many hidden pixels."""
+    picture = np.zeros((400, 380, 4), np.uint8)
+    picture[np.hypot(*(np.mgrid[:400, :380] - 190)) < 25] = (255, 0, 0, 255)
+    scaled = thera.upscale(picture, size=size, model=far_sighted("air"))
+    visible = scaled[..., 3] > 0
+    assert visible.any()
+    np.testing.assert_allclose(scaled[visible][:, :3].astype(int) - (255, 0, 0), 0, atol=1)
+
+
+def test_a_wholly_transparent_picture_keeps_its_colours_through_every_door(everywhere):
+    da = pytest.importorskip("dask.array")
+    from thera.dask import upscale
+
+    picture = np.random.default_rng(0).integers(0, 256, (60, 50, 4), np.uint8)
+    picture[..., 3] = 0
+    opaque = picture[..., :3].copy()
+    whole = thera.upscale(picture, 2, model=everywhere)
+    chunks = upscale(da.from_array(picture, (30, 25, 4)), 2).compute(scheduler="synchronous")
+    assert np.abs(whole.astype(int) - chunks).max() <= 1
+    assert np.abs(whole[..., :3].astype(int) - thera.upscale(opaque, 2, model=everywhere)).max() <= 1

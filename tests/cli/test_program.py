@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 import time
@@ -77,7 +78,7 @@ def test_a_converted_model_gives_the_same_picture_and_is_not_replaced_unasked(th
 
 def test_starting_imports_nothing_heavy():
     heavy = ("numpy", "PIL", "onnxruntime", "torch")
-    code = f"import sys, thera.cli.main; print(*(set({heavy}) & set(sys.modules)))"
+    code = f"import sys, thera.cli.main, thera.cli.upscale; print(*(set({heavy}) & set(sys.modules)))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == ""
 
 
@@ -116,3 +117,15 @@ def test_every_public_name_is_there():
         assert getattr(package, name) is not None
     with pytest.raises(AttributeError):
         package.nonsense  # noqa: B018
+
+
+def test_nothing_is_stored_or_sent_about_the_user(tmp_path, png):
+    """ONNX Runtime would keep a device ID in the home folder, and send events with it."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "a.png").write_bytes(png)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("XDG_", "ORT_"))}
+    options = ["-s", "1.5", "-m", "edsr-air", "-q"]
+    command = [sys.executable, "-m", "thera", "upscale", tmp_path / "a.png", *options]
+    subprocess.run(command, env=environment | {"HOME": str(tmp_path / "home")}, check=True)
+    assert (tmp_path / "a_x1.5.png").is_file()
+    assert list((tmp_path / "home").rglob("*")) == []

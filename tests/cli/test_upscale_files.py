@@ -519,3 +519,20 @@ def test_several_inputs_that_would_be_one_output_are_told_apart_or_refused(thera
     assert sorted(p.name for p in Path().glob("*_x1.5*")) == ["a_bmp_x1.5.bmp", "a_png_x1.5.png"]
     result = thera("upscale", "a.png", "x/a.png", "-s", 1.5, "-o", "y")
     assert result.status == 1 and "would both become" in result.err
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".bmp"])
+def test_transparency_on_white_is_that_of_the_scaled_picture(thera, tmp_path, as_bytes, suffix):
+    """A cut-out that is put on white before it is scaled rings along its edges."""
+    hidden = np.hypot(*(np.mgrid[:48, :64] - np.array([[[24]], [[30]]]))) > 18
+    picture = np.dstack([as_bytes, np.where(hidden, 0, 255).astype(np.uint8)])
+    picture[hidden, :3] = (255, 0, 255)
+    Image.fromarray(picture).save(tmp_path / "a.png")
+    for output in ("b.png", f"c{suffix}"):
+        options = ("-s", 2, "-m", "edsr-air", "--quality", 100, "-q")
+        assert thera("upscale", tmp_path / "a.png", tmp_path / output, *options).status == 0
+    scaled = Image.open(tmp_path / "b.png")
+    white = Image.new("RGBA", scaled.size, "white")
+    expected = np.asarray(Image.alpha_composite(white, scaled).convert("RGB"), int)
+    found = np.asarray(Image.open(tmp_path / f"c{suffix}"), int)
+    assert np.abs(found - expected).max() <= (1 if suffix == ".bmp" else 12)  # JPEG rounds frequencies

@@ -469,3 +469,16 @@ def test_a_small_file_of_thousands_of_channels_is_refused_before_it_is_decoded(t
     monkeypatch.setattr(tifffile.TiffPage, "asarray", lambda page: pytest.fail("it was decoded"))
     with pytest.raises(ImageFileError, match="40 channels"):
         read(tmp_path / "a.tif")
+
+
+def test_a_palette_that_the_file_does_not_call_one_becomes_colours(tmp_path):
+    indices = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    colours = np.random.default_rng(0).integers(0, 256, (3, 256)).astype(np.uint16) * 257
+    tifffile.imwrite(tmp_path / "a.tif", indices, photometric="palette", colormap=colours)
+    data = bytearray((tmp_path / "a.tif").read_bytes())
+    with tifffile.TiffFile(tmp_path / "a.tif") as file:
+        data[file.pages[0].tags["PhotometricInterpretation"].valueoffset] = 1  # black is 0
+    (tmp_path / "b.tif").write_bytes(data)
+    said, unsaid = (read(tmp_path / name) for name in ("a.tif", "b.tif"))
+    np.testing.assert_array_equal(unsaid.samples, said.samples)
+    assert unsaid.notes == said.notes

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from thera.models.engine import Engine
-from thera.models.export import onnx_bytes
 from thera.models.model import Model
 from thera.models.onnx_engine import OnnxEngine
+from thera.models.onnx_export import onnx_bytes
 from thera.models.published import from_checkpoint
 from thera.models.torch_engine import TorchEngine
 from thera.models.weights import describe

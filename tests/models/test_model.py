@@ -15,8 +15,8 @@ from model_reference import network
 from thera.errors import InvalidInput
 from thera.field import Box, Gaussian, HeatField, Seamless
 from thera.models import Model, shipped
-from thera.models.export import onnx_bytes
 from thera.models.onnx_engine import OnnxEngine
+from thera.models.onnx_export import onnx_bytes
 from thera.models.torch_engine import TorchEngine
 from thera.models.weights import describe
 from thera.networks import Spec, Thera

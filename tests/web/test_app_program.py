@@ -7,9 +7,10 @@ import errno
 import io
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -409,3 +410,32 @@ def test_a_raster_is_downloaded_as_the_program_scales_it(client: Any, tmp_path: 
     with rasterio.open(tmp_path / "app.tif") as app, rasterio.open(tmp_path / "dem_x2.tif") as program:
         assert app.crs == program.crs and app.nodata == -1 and app.transform == program.transform
         np.testing.assert_array_equal(app.read(), program.read())
+
+
+def test_jobs_may_be_started_by_many_requests_at_once() -> None:
+    queue = jobs.Jobs()
+    with ThreadPoolExecutor(8) as pool:
+        started = list(pool.map(lambda number: queue.start(lambda job: number), range(400)))
+    queue._pool.shutdown(wait=True)
+    assert {job.state for job in started} == {"done"}
+
+
+@pytest.mark.parametrize("shown", ["gradient", "laplacian"])
+def test_a_derivative_encodes_no_cell_twice(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shown: Literal["gradient", "laplacian"]
+) -> None:
+    """Also where the fields of a tile are too many to be kept: a band is kept until all is made of it."""
+    Image.fromarray(np.zeros((300, 100, 3), np.uint8)).save(tmp_path / "a.png")
+    room = 64 * 100 * 67 * 4 * 3  # three rows of tiles
+    monkeypatch.setattr(gallery, "LEAST_KEPT", room)
+    monkeypatch.setattr(gallery, "SMALLEST_TILE", 64)
+    monkeypatch.setattr(gallery, "SOON_TILE", 64)
+    monkeypatch.setattr(tiles, "BAND_CELLS", 64 * 100)
+    pictures = gallery.Gallery(memory=0)
+    entry, encoded = pictures.add(tmp_path / "a.png"), []
+    real = TiledField.encode
+    monkeypatch.setattr(TiledField, "encode", lambda self, tile: encoded.append(tile) or real(self, tile))
+    region = (0.0, 0.0, 300.0, 100.0)
+    request = tiles.TileRequest.of(region, (150, 50), (300, 100), "gaussian", 1.0, shown)
+    request.png(pictures, entry, "edsr-air")
+    assert len(encoded) == len(set(encoded)) > 3

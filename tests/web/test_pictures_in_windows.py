@@ -86,7 +86,9 @@ def test_a_wide_filter_near_the_edge_of_a_tile_is_that_part_of_the_whole_renderi
     with Image.open(io.BytesIO(TileRequest(region, size, psf, shown).png(*opened, "edsr-air"))) as image:
         tile = np.asarray(image, np.float64)
     whole: dict[str, Any] = {"size": [round(n / step) for n in astronaut_field.shape], "psf": psf}
-    if shown == "picture":
+    if shown == "picture" and step == 1 and psf is None:
+        expected = np.asarray(astronaut_field.pixels)  # at its own size a picture is shown as it is
+    elif shown == "picture":
         expected = astronaut_field.render(**whole)
     else:
         expected = np.sqrt(np.square(astronaut_field.gradient(**whole)).sum(-1))

@@ -81,16 +81,17 @@ def command(
             uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
 
 
-def listening(port: int | None) -> socket.socket:
-    """A socket on 127.0.0.1, and nowhere else."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+def listening(port: int | None, host: str = "127.0.0.1") -> socket.socket:
+    """A socket on this address, and nowhere else."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind(("127.0.0.1", PORT if port is None else port))
+        listener.bind((host, PORT if port is None else port))
     except OSError as error:
         if port is not None:
             raise InvalidInput(
-                f"The port {port} cannot be used ({error.strerror}): choose another."
+                f"The port {port} of {host} cannot be used ({error.strerror}): choose another."
             ) from error
-        listener.bind(("127.0.0.1", 0))
+        listener.bind((host, 0))
     return listener

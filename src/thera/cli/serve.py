@@ -65,6 +65,7 @@ def command(folder: Path, host: str, port: int, quiet: bool, **given: Any) -> No
 
     Images are encoded where they are first looked at closely, and the fields are kept in memory and on disk.
     """
+    from thera.cli.app import listening
     from thera.optional import require
 
     uvicorn = require("uvicorn", "web", "thera serve")
@@ -77,6 +78,7 @@ def command(folder: Path, host: str, port: int, quiet: bool, **given: Any) -> No
     cache = given.pop("cache") or default_cache()
     kept = None if given.pop("no_cache") else cache
     server = Server(folder, model, Settings(cache=kept, **given))
+    listening(port, host).close()  # a port in use is refused before anything is announced
     if not quiet:
         count = sum(1 for _ in server.folder.names())
         images = f"{count} image{'s' * (count != 1)}"

@@ -59,7 +59,7 @@ class ArrayAccessor:
         the program:
 
         - Along every other dimension, arrays are seen one by one: bands, dates, depths. Three bands are seen
-          together as a colour if their coordinate (or `long_name`) calls them red, green and blue, or if
+          together as a colour if their coordinate calls them red, green and blue, or if
           `groups` says so: by their coordinate, as in [("B04", "B03", "B02")], or their position if they have
           none. Where there are several other dimensions, the bands are along the one that is called so.
         - `value_range`: bytes span their type, other samples their percentiles from 0.5 to 99.5, unless given
@@ -177,8 +177,8 @@ def _names(array: xr.DataArray, band: Hashable, groups: Groups | None) -> list[H
     """The names of the bands: `long_name` as rioxarray reads it, their coordinate, or their positions."""
     labels = array[band].values.tolist() if band in array.coords else list(range(array.sizes[band]))
     described = array.attrs.get("long_name")
-    if not isinstance(described, tuple | list) or len(described) != len(labels):
-        return labels
+    if groups is None or not isinstance(described, tuple | list) or len(described) != len(labels):
+        return labels  # as the program does, which does not go by descriptions
     by_label = groups is not None and all(name in labels for name in flattened(groups))
     return labels if by_label else list(described)
 

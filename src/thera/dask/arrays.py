@@ -165,7 +165,7 @@ def _cuts(
     beyond = max(reach(psf, steps, info.kappa) for psf in options.filters(model, steps))
     depth = info.halo + beyond + info.alignment - 1
     if bands.partial:  # what stands in for samples, and the limits of an alpha, come from farther away
-        depth = max(depth + fill_reach(info.halo), math.ceil(max(steps)) + 1)
+        depth = max(depth + fill_reach(max(info.halo, beyond)), math.ceil(max(steps)) + 1)
     largest = parse_bytes(dask.config.get("array.chunk-size"))
     side = math.sqrt(largest / (image.shape[2] * image.dtype.itemsize))
 

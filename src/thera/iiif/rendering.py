@@ -12,7 +12,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from thera.field import Gaussian
 from thera.field.grid import Axis, axes
+from thera.field.needed import reach
 from thera.imaging.metadata import Metadata
 from thera.imaging.picture import Picture, row_bands
 from thera.imaging.writing import encode
@@ -53,7 +55,7 @@ class Renderer:
             if _small(rows, cols):
                 # Turned from the picture at this size, whose field is as small.
                 reduced_picture = Picture.of_channels(await self._upright(picture, rows, cols))
-                key = (picture.key, request.region, request.size)
+                key = (picture.key, region, request.size)  # in the file's own pixels, whatever the zoom
                 picture = ServedPicture.of(reduced_picture, key, self.blocks.model.info.halo)
                 region = (0.0, 0.0, float(picture.shape[0]), float(picture.shape[1]))
             opaque = not IMAGE_FORMATS[request.format][0].alpha
@@ -122,7 +124,8 @@ def _copy(plane: Plane, rows: Axis, cols: Axis, out: NDArray[np.uint8]) -> None:
 
 
 def _reduce(plane: Plane, rows: Axis, cols: Axis, kappa: float, out: NDArray[np.uint8]) -> None:
-    plane.store(reduced(plane, rows, cols, kappa), out)
+    beyond = reach(Gaussian(), (rows.step, cols.step), kappa)
+    plane.store(reduced(plane.reaching(beyond), rows, cols, kappa), out)
 
 
 def _render(plane: Plane, field: TiledField, rows: Axis, cols: Axis, out: NDArray[np.uint8]) -> None:

@@ -1,7 +1,6 @@
 """Arrays to another size, whole or a part of the output at a time."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +24,6 @@ def scale_array(
     """An H×W×C array at another size. The result is part of the memory that `options` allow."""
     H, W, count = array.shape
     bands = meaning.bands(count, array.dtype)
-    alpha = bands.alpha
-    if alpha is not None and not array[..., alpha].any():  # where nothing is visible, nothing is hidden
-        bands = replace(bands, groups=tuple(replace(group, alpha=False) for group in bands.groups))
     samples = ArraySamples.whole(array, bands)
 
     def windows() -> Iterator[Window]:
@@ -37,10 +33,7 @@ def scale_array(
     ranges = find_ranges(bands, array.dtype, meaning.rule(count), windows)
     held = array.nbytes + size[0] * size[1] * count * array.dtype.itemsize
     plan = make_plan(model, (H, W), size, options, held=held)
-    result = scale_samples(model, samples, ranges, plan, options)
-    if alpha != bands.alpha:
-        result[..., alpha] = 0
-    return result
+    return scale_samples(model, samples, ranges, plan, options)
 
 
 def scale_samples(

@@ -19,7 +19,7 @@ from thera.values.ranges import Range
 
 from .formats import FORMATS, Format, format_of
 from .metadata import Metadata
-from .picture import Layout, Picture
+from .picture import Layout, Picture, over
 from .reading import MAX_PIXELS, read
 from .sizing import TargetSize
 from .upscaling import Scaling, prepare
@@ -49,8 +49,16 @@ class PictureOutput:
 
     def write(self, bands: Iterable[NDArray]) -> None:
         """Writes the rows of the output, whole or not at all."""
+        if self.picture.alpha and not self.layout.alpha:
+            bands = map(self._on_white, bands)
         with replacing(self.output) as file:
             encode(file, self.layout, self.metadata, bands, self.form, self.quality)
+
+    def _on_white(self, band: NDArray) -> NDArray:
+        """Samples with alpha on white. They are scaled before that, so that edges stay clean."""
+        span = Range.of(band)
+        white = 0.0 if self.layout.colour == "cmyk" else 1.0
+        return over(band[..., :-1], band[..., -1:], (span, span), white)
 
 
 @dataclass(frozen=True)
@@ -130,7 +138,8 @@ def check_picture(picture: Picture, size: tuple[int, int], output: Path, file: F
     form = file.form or format_of(output)
     picture, dtype, notes = adapted(picture, form)
     metadata, lost = picture.metadata.resized(picture.layout.size, size).fitting(form)
-    layout = replace(picture.layout, height=size[0], width=size[1], dtype=dtype)
+    alpha = picture.alpha and form.alpha
+    layout = replace(picture.layout, height=size[0], width=size[1], dtype=dtype, alpha=alpha)
     check_limits(layout, form)
     # Lossy files are assumed to take half of the raw size.
     check_disk(output, size, math.ceil(layout.nbytes * (0.5 if form.lossy else 1.0)))
@@ -148,7 +157,8 @@ def adapted(picture: Picture, form: Format) -> tuple[Picture, np.dtype, list[str
         if not opaque:
             loss = "the image was put on white" if picture.covers else "the alpha channel was left out"
             notes.append(f"{form.name.upper()} has no transparency: {loss}")
-        picture = picture.without_alpha()
+        if opaque or not picture.covers:
+            picture = picture.without_alpha()
     dtype = picture.samples.dtype
     if dtype.str[1:] not in form.depths:
         span = Range.of(picture.samples)

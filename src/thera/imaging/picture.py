@@ -116,8 +116,8 @@ class Picture:
 
     @cached_property
     def bands(self) -> Bands:
-        """The meaning of its channels. If all is transparent, alpha is ignored and the colours are scaled."""
-        return Bands.of_colours(self.colour, self.alpha, self.covers and self.uniform_alpha != 0)
+        """The meaning of its channels."""
+        return Bands.of_colours(self.colour, self.alpha, self.covers)
 
     def planes(self, halo: int) -> list[Plane]:
         """The planes for a network with this halo. A uniform alpha is left out: it needs no network."""
@@ -142,7 +142,8 @@ class Picture:
         count = CHANNELS[self.colour]
         samples = self.samples[..., :count] if group.bands[0] < count else self.samples[..., count:]
         if self.bands.alpha is not None and group.bands[0] < count:
-            samples = samples[self.samples[..., -1] > 0]
+            visible = self.samples[..., -1] > 0
+            samples = samples[visible] if visible.any() else samples
         return Range.of(samples)
 
     def without_alpha(self) -> "Picture":

@@ -3,6 +3,7 @@
 import logging
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -71,7 +72,8 @@ def read_tiff(path: Path, check_size: Callable[[int, int], None]) -> Picture:
         )
         covers = tuple(page.extrasamples) != (_UNSPECIFIED,)
         if _value(page, _NODATA) is not None:
-            notes = (*notes, "nodata was scaled like any other value; thera[geo] keeps it apart in a TIFF")
+            remedy = "a GeoTIFF keeps" if find_spec("rasterio") else "with thera[geo] a GeoTIFF keeps"
+            notes = (*notes, f"nodata counts like any other value in a picture; {remedy} it apart")
     picture = Picture(samples, colour, alpha, covers, metadata, notes, format="tiff")
     return picture.upright(orientation if orientation in range(1, 9) else 1)
 
@@ -103,7 +105,8 @@ def _samples(path: Path, page: Any) -> tuple[NDArray, Colour, bool, tuple[str, .
     samples = samples.reshape(page.imagelength, page.imagewidth, -1)
     notes: tuple[str, ...] = ()
 
-    if kind == "PALETTE":
+    indices = samples.shape[2] == 1 and samples.dtype == np.uint8
+    if kind == "PALETTE" or (indices and page.colormap is not None):  # which some files do not say
         palette = np.moveaxis(page.colormap, 0, -1)  # entries×3, always of 16 bits
         samples = (palette[samples[..., 0]] >> 8).astype(np.uint8)
         return samples, "rgb", False, ("the palette became full colour",)
@@ -136,9 +139,10 @@ def _samples(path: Path, page: Any) -> tuple[NDArray, Colour, bool, tuple[str, .
 
 
 def _too_many(channels: int) -> ImageFileError:
+    remedy = "." if find_spec("rasterio") else ", with: pip install 'thera[geo]'."
     return ImageFileError(
-        f"The TIFF has {channels} channels; Thera scales grey, RGB and CMYK with alpha, and many bands into"
-        " another TIFF with: pip install 'thera[geo]'."
+        f"The TIFF has {channels} channels; Thera scales grey, RGB and CMYK with alpha as pictures, and many"
+        f" bands only into another TIFF{remedy}"
     )
 
 

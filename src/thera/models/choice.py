@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from thera.models.loading import load
-from thera.models.model import Model
+if TYPE_CHECKING:
+    from thera.models.model import Model
 
 
 @dataclass(frozen=True)
@@ -19,4 +20,6 @@ class ModelChoice:
     threads: int = 0
 
     def load(self) -> Model:
+        from thera.models.loading import load  # not before it is needed: a command starts faster
+
         return load(self.name, self.engine, self.device, self.precision, self.threads)

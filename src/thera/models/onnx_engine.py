@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import current_thread, main_thread
@@ -16,6 +17,14 @@ from thera.models.engine import Array, Head
 OUTPUTS = ("features", "head_weight", "head_bias", "components", "kappa")
 
 
+def runtime() -> Any:
+    """ONNX Runtime, with its telemetry off: it would store a device ID and send events to its makers."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read when the library is loaded
+    import onnxruntime
+
+    return onnxruntime
+
+
 class OnnxEngine:
     """Runs the ONNX model in one session. `threads`: 0 for all cores."""
 
@@ -24,8 +33,7 @@ class OnnxEngine:
     precision = "f32"
 
     def __init__(self, model: Path | bytes, threads: int = 0) -> None:
-        import onnxruntime as ort
-
+        ort = runtime()
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         # Otherwise idle threads keep spinning while the field is rendered.
@@ -70,9 +78,7 @@ class OnnxEngine:
         Python handles signals in the main thread, between two of its own instructions. So the main thread
         waits while another one computes.
         """
-        import onnxruntime as ort
-
-        options = ort.RunOptions()
+        options = runtime().RunOptions()
         # Free memory after each image: otherwise the arena keeps what the largest image needed.
         options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
 

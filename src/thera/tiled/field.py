@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from thera.field import Filter, HeatField
 from thera.field.ensemble import mean
 from thera.field.grid import Axis, Box
-from thera.field.needed import cells_needed, cells_needed_at
+from thera.field.needed import cells_needed, cells_needed_at, reach
+from thera.field.points import principal_axes
 from thera.field.psf import to_numpy
 from thera.field.render import bands as render_bands
 from thera.models import Model
@@ -74,6 +75,7 @@ class TiledField:
     ) -> None:
         self.model, self.source, self.options = model, source, options or Options()
         self._side, self._tiles = side, tiles
+        self._seen = source  # with hidden pixels filled in as far as the filter reaches
 
     @cached_property
     def side(self) -> int:
@@ -95,6 +97,7 @@ class TiledField:
         if derivative == (0, 0) and self.is_identity(rows, cols):
             return self._own_pixels(rows, cols)
         filters, box = self._filters(rows, cols), self.needed(rows, cols)
+        self._fill_hidden(filters[0], (rows.step, cols.step))
         fields = self.fields(box, report)
         return _rendered(fields, filters, rows.since(box[0]), cols.since(box[1]), derivative)
 
@@ -109,6 +112,7 @@ class TiledField:
         `jacobian`, (2, 2) or (N, 2, 2), holds the sides of the output pixels as columns.
         """
         filters, box = self._filters_at(jacobian), self.needed_at(points, jacobian)
+        self._fill_hidden(filters[0], principal_axes(jacobian)[1].reshape(-1, 2).max(axis=0))
         inside = points - box[:2]
         return mean(
             to_numpy(field.sample(inside, psf, jacobian=jacobian, memory=RENDER_MEMORY))
@@ -131,6 +135,7 @@ class TiledField:
         filters = self._filters(down, cols)
         if not len(cols):
             return
+        self._fill_hidden(filters[0], (down.step, cols.step))
         count = max(1, BAND_MEMORY // (12 * len(cols)))
         for low, high in pairwise(plan.rows):
             strip = down[down.within(low, high)]
@@ -159,6 +164,10 @@ class TiledField:
     def _own_pixels(self, rows: Axis, cols: Axis) -> NDArray[np.float32]:
         box = (int(rows.cell[0]), int(cols.cell[0]), int(rows.cell[-1]) + 1, int(cols.cell[-1]) + 1)
         return self.source.cells(box)
+
+    def _fill_hidden(self, psf: Filter, steps: Sequence[float]) -> None:
+        """Has hidden pixels filled in as far as output pixels with these sides are read from."""
+        self._seen = self.source.reaching(reach(psf, steps, self.model.info.kappa))
 
     def needed(self, rows: Axis, cols: Axis) -> Box:
         """The cells that the output pixels of two axes need."""
@@ -212,7 +221,7 @@ class TiledField:
         H, W = self.source.shape
         above, below = with_halo(top, bottom, H, self.model.info)
         before, behind = with_halo(left, right, W, self.model.info)
-        image = self.source.cells((above, before, below, behind))
+        image = self._seen.cells((above, before, below, behind))
         rows, cols = slice(top - above, bottom - above), slice(left - before, right - before)
         if not self.options.ensemble:
             with self.options.lock:

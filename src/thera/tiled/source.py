@@ -18,6 +18,9 @@ class Source(Protocol):
     def shape(self) -> tuple[int, int]:
         """(H, W) in pixels."""
 
+    def reaching(self, cells: int) -> Source:
+        """The same picture for filters that reach this many cells: hidden pixels are filled in as far."""
+
     def cells(self, box: Box) -> NDArray[np.float32]:
         """The pixels of a window as h×w×3 floats in [0, 1]."""
 
@@ -31,6 +34,9 @@ class ArraySource:
     @property
     def shape(self) -> tuple[int, int]:
         return self.pixels.shape[0], self.pixels.shape[1]
+
+    def reaching(self, cells: int) -> ArraySource:
+        return self
 
     def cells(self, box: Box) -> NDArray[np.float32]:
         top, left, bottom, right = box

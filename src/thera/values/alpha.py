@@ -16,7 +16,10 @@ ROUNDING = 1e-6
 
 
 def fill_invalid(
-    values: NDArray[np.float32], known: NDArray[np.bool_], levels: int, default: float = 0.5
+    values: NDArray[np.float32],
+    known: NDArray[np.bool_],
+    levels: int,
+    default: float | NDArray[np.float32] = 0.5,
 ) -> NDArray[np.float32]:
     """H×W×C values, with those that are not `known` (H×W×C) filled in.
 
@@ -28,7 +31,7 @@ def fill_invalid(
     array([3., 3., 3.], dtype=float32)
     """
     filled, reached = _filled(values, known, levels)
-    return np.where(reached, filled, np.float32(default))
+    return np.where(reached, filled, np.asarray(default, np.float32))
 
 
 def _filled(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -62,13 +62,15 @@ class Plane:
     """A group of bands as the source of a `TiledField`: cells are h×w×3 floats in [0, 1].
 
     `span` holds the sample values that become 0 and 1. Invalid samples are filled in from valid ones around
-    them. The filling depends only on blocks of side 2 to the power of `levels`, never on the window.
+    them. The filling depends only on blocks of side 2 to the power of `levels`, never on the window. Farther
+    away from all that is valid, samples that are hidden stay as they are, and nodata is the middle of `span`.
     """
 
     samples: Samples
     group: Group
     span: Range
     levels: int
+    has_nodata: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -84,12 +86,18 @@ class Plane:
             samples, valid = self.samples.read(wide, self.group.bands)
             values = self.span.normalise(samples)
             if valid is not None:
-                values = fill_invalid(np.where(valid, values, np.float32(0)), valid, self.levels)
+                keep = np.isfinite(values) & (not self.has_nodata)
+                far = np.where(keep, values, np.float32(0.5))
+                values = fill_invalid(np.where(valid, values, np.float32(0)), valid, self.levels, far)
             top, left = box[0] - wide[0], box[1] - wide[1]
             values = values[top : top + box[2] - box[0], left : left + box[3] - box[1]]
         if self.group.inks:
             values = 1 - values
         return values if values.shape[2] == 3 else np.repeat(values, 3, axis=2)
+
+    def reaching(self, cells: int) -> Plane:
+        """The same plane, with invalid samples filled in as far as a filter reaches."""
+        return replace(self, levels=max(self.levels, fill_levels(cells)))
 
     def _around(self, box: Box) -> Box:
         """The window that invalid samples of a box are filled in from: three blocks more on each side."""
@@ -161,7 +169,7 @@ class Plane:
 
 
 def fill_levels(halo: int) -> int:
-    """Halvings of a picture after which one cell is as wide as what a network sees on one side of it."""
+    """Halvings of a picture after which one cell is as wide as what is seen on one side of it."""
     return max(1, (halo - 1).bit_length())
 
 
@@ -172,5 +180,7 @@ def fill_reach(halo: int) -> int:
 
 def planes_of(samples: Samples, bands: Bands, spans: Sequence[Range], halo: int) -> list[Plane]:
     """One plane per group, colours before alpha. `halo`: how far the network sees."""
-    levels = fill_levels(halo)
-    return [Plane(samples, group, span, levels) for group, span in zip(bands.groups, spans, strict=True)]
+    levels, nodata = fill_levels(halo), any(value is not None for value in bands.nodata)
+    return [
+        Plane(samples, group, span, levels, nodata) for group, span in zip(bands.groups, spans, strict=True)
+    ]

@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 from thera.errors import InvalidInput
 
 #: What is said of values that cannot be scaled.
-NOT_FINITE = "The image holds NaN or infinite values: replace them before it is scaled."
+NOT_FINITE = (
+    "The image holds NaN or infinite values: replace them before it is scaled, or say that they are no data"
+    " (nodata=nan in Python, --range percentile for a TIFF)."
+)
 #: Default percentiles for 0 and 1, so that a few outliers do not darken everything else.
 PERCENTILES = (0.5, 99.5)
 

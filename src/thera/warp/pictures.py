@@ -46,9 +46,10 @@ class WarpedPicture(PictureOutput):
         planes = self.picture.planes(self.warp.model.info.halo)
         # Black and white are the ends of the output type's range, or of the samples' if the type has none.
         span = Range.of_type(self.layout.dtype) or planes[0].span
-        empty = outside_samples(self.layout, self.outside, span)
+        layout = replace(self.layout, alpha=self.picture.alpha)  # a file without alpha is put on white
+        empty = outside_samples(layout, self.outside, span)
         for top, _, bottom, _ in frames((self.size[0], 1), FRAME):
-            band = self.picture.empty_rows(bottom - top, self.layout)
+            band = self.picture.empty_rows(bottom - top, layout)
             for _, left, _, right in frames((1, self.size[1]), FRAME):
                 for piece in self.warp.pieces((top, left, bottom, right)):
                     part = piece.part_of((top, 0, bottom, self.size[1]))

@@ -106,6 +106,7 @@ class Gallery:
         self._entries: dict[str, Entry] = {}
         self._models: dict[str, Model] = {}
         self._kept: LRU[Any] = LRU(0)  # encoded tiles, and previews
+        self._large_jobs = 0  # that run now
         # Two encoders at once would be slower than one after the other, and need twice the memory.
         self._loading, self._encoding = Lock(), RLock()
         self._share_memory()
@@ -175,20 +176,25 @@ class Gallery:
     # ---- memory
 
     def _share_memory(self) -> None:
-        """Fields get half of what the process and the open pictures leave; the rest is for work."""
-        self._kept.resize(max(LEAST_KEPT, (self._memory - PROCESS_MEMORY - self._held()) // 2))
+        """Fields get half of what the process and the open pictures leave; the rest is for work.
+
+        A large picture's job leaves them little as long as it runs.
+        """
+        share = max(LEAST_KEPT, (self._memory - PROCESS_MEMORY - self._held()) // 2)
+        self._kept.resize(LEAST_KEPT if self._large_jobs else share)
 
     def _held(self) -> int:
         return sum(entry.picture.samples.nbytes for entry in self.all())
 
     @contextmanager
     def room_for(self, entry: Entry) -> Iterator[int]:
-        """Bytes that a job may take, its picture included. A large picture's job leaves little for fields."""
-        kept = self._kept.most if entry.whole else LEAST_KEPT
-        self._kept.resize(kept)
+        """Bytes that a job may take, its picture included."""
+        self._large_jobs += not entry.whole
+        self._share_memory()
         try:
-            yield self._memory - kept - self._held() + entry.picture.samples.nbytes
+            yield self._memory - self._kept.most - self._held() + entry.picture.samples.nbytes
         finally:
+            self._large_jobs -= not entry.whole
             self._share_memory()
 
     # ---- fields

@@ -93,15 +93,18 @@ class Jobs:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="job")
         self._jobs: dict[str, Job] = {}
+        self._lock = Lock()  # several requests may start jobs at once
 
     def start(
         self, work: Callable[[Job], Any], discard: Callable[[Any], object] = lambda result: None
     ) -> Job:
         job = Job(work, discard)
-        self._jobs[job.id] = job
-        over = [old for old in self._jobs.values() if old.state not in ("waiting", "running")][:-KEPT]
+        with self._lock:
+            self._jobs[job.id] = job
+            ended = [old.id for old in self._jobs.values() if old.state not in ("waiting", "running")]
+            over = [self._jobs.pop(id) for id in ended[:-KEPT]]
         for old in over:
-            self._jobs.pop(old.id).drop()
+            old.drop()
         self._pool.submit(job.run)
         return job
 
@@ -109,6 +112,6 @@ class Jobs:
         return self._jobs.get(id)
 
     def close(self) -> None:
-        for job in self._jobs.values():
+        for job in list(self._jobs.values()):
             job.drop()
         self._pool.shutdown(wait=True, cancel_futures=True)

@@ -35,6 +35,9 @@ class DisplayedPicture:
         self._span = colours.span
         self._alpha = Range.of(picture.samples[..., -1]) if picture.alpha and picture.covers else None
 
+    def reaching(self, cells: int) -> DisplayedPicture:
+        return self
+
     def cells(self, box: Box) -> NDArray[np.float32]:
         """The pixels of a window, h×w×3 in [0, 1]."""
         return self._span.normalise(self._colours(box))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from thera.errors import InvalidInput
 from thera.field import Filter
-from thera.field.grid import axes
+from thera.field.grid import Axis, axes
 from thera.imaging.filters import FilterName, page_filter
 from thera.tiled import TiledField
 from thera.web.gallery import MOST_CELLS, Entry, Gallery
@@ -72,16 +72,18 @@ class TileRequest:
         rows, cols = axes(field.source.shape, None, self.size, self.region)
         count = math.ceil(len(rows) / math.ceil(cells / BAND_CELLS))
 
-        def rendered(*derivative: int) -> NDArray[np.float32]:
-            order = derivative[0], derivative[1]
-            bands = [field.render(rows[i : i + count], cols, order) for i in range(0, len(rows), count)]
-            return np.concatenate(bands)
+        # Band by band, all derivatives of each, so that no cell is encoded twice.
+        bands = (rows[i : i + count] for i in range(0, len(rows), count))
+        return np.concatenate([self._band(field, band, cols) for band in bands])
 
+    def _band(self, field: TiledField, rows: Axis, cols: Axis) -> NDArray:
         if self.shown == "gradient":
-            return GRADIENT_GAIN * np.hypot(rendered(1, 0), rendered(0, 1))
+            slopes = (field.render(rows, cols, order) for order in ((1, 0), (0, 1)))
+            return GRADIENT_GAIN * np.hypot(*slopes)
         if self.shown == "laplacian":
-            return 0.5 + LAPLACIAN_GAIN * (rendered(2, 0) + rendered(0, 2))
-        return rendered(0, 0)
+            down, along = (field.render(rows, cols, order) for order in ((2, 0), (0, 2)))
+            return 0.5 + LAPLACIAN_GAIN * (down + along)
+        return field.render(rows, cols)
 
     def _means(self, entry: Entry) -> NDArray:
         """Means of the pixels, or their differences."""
