@@ -17,7 +17,7 @@ from thera.errors import InvalidInput, ModelError
 from thera.field import Box, Gaussian
 from thera.imaging.picture import Picture
 from thera.imaging.upscaling import prepare
-from thera.models import choice
+from thera.models import choice, loading
 from thera.tiled import Options
 
 UNEVEN = ((11, 200, 89), (40, 50, 60, 140), (2, 1))
@@ -219,8 +219,8 @@ def test_a_graph_names_its_model_and_the_same_call_is_the_same_graph(photo):
 
 def test_a_process_loads_a_model_once_however_many_threads_ask(monkeypatch):
     loads = []
-    real = choice.load
-    monkeypatch.setattr(choice, "load", lambda *arguments: loads.append(arguments[-1]) or real(*arguments))
+    real = loading.load
+    monkeypatch.setattr(loading, "load", lambda *arguments: loads.append(arguments[-1]) or real(*arguments))
     tasks._load.cache_clear()
     image = da.zeros((300, 150, 3), np.uint8, chunks=(150, 150, 3))
     upscale(image, 0.1, "edsr-air").compute(scheduler="threads", num_workers=2)
@@ -272,6 +272,7 @@ WRONG = {
     "the lower one first": lambda image: upscale(image, 2, value_range=(1, 0)),
     "for each of the 3 channels": lambda image: upscale(image, 2, value_range=[(0, 1), (0, 2)]),
     "'2' is not a range of values": lambda image: upscale(image, 2, value_range="2"),
+    "none of them is a colour": lambda image: upscale(image, 2, "edsr-air", groups=(2, 1, 0)),
     "there is no band 3 among": lambda image: upscale(image, 2, groups=[3]),
     "the band 1 is there twice": lambda image: upscale(image, 2, groups=[(0, 1, 1)]),
     "a group has one band or three": lambda image: upscale(image, 2, groups=[(0, 1)]),

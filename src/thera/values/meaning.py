@@ -135,7 +135,7 @@ def _positions(groups: Groups, names: list[Hashable]) -> list[tuple[int, ...]]:
             problem = f"the band {band!r} is there twice"
     if not all(len(group) in (1, 3) for group in listed):
         problem = "a group has one band or three"
-    elif listed and not any(len(group) == 3 for group in listed):
+    elif listed and not problem and not any(len(group) == 3 for group in listed):
         problem = "none of them is a colour: write one as three bands in brackets, [(0, 1, 2)]"
     if problem:
         raise InvalidInput(f"groups={groups!r} was given, but {problem}.")
