@@ -536,3 +536,15 @@ def test_transparency_on_white_is_that_of_the_scaled_picture(thera, tmp_path, as
     expected = np.asarray(Image.alpha_composite(white, scaled).convert("RGB"), int)
     found = np.asarray(Image.open(tmp_path / f"c{suffix}"), int)
     assert np.abs(found - expected).max() <= (1 if suffix == ".bmp" else 12)  # JPEG rounds frequencies
+
+
+@pytest.mark.parametrize("hidden", [np.nan, 1000.0])
+def test_values_that_nobody_sees_are_no_reason_to_refuse_a_format(thera, tmp_path, photo, hidden):
+    picture = np.dstack([photo, np.ones(photo.shape[:2], np.float32)])
+    picture[:20] = (hidden, hidden, hidden, 0)
+    tifffile.imwrite(tmp_path / "a.tif", picture, photometric="rgb", extrasamples=["unassalpha"])
+    for output in ("b.png", "b.jpg", "b.tif"):
+        result = thera("upscale", tmp_path / "a.tif", tmp_path / output, "-s", 1.5, "-m", "edsr-air", "-q")
+        assert result == (0, "", "")
+    made = np.asarray(Image.open(tmp_path / "b.png"))
+    assert (made[:28, :, 3] == 0).all() and (made[32:, :, 3] == 255).all()

@@ -161,7 +161,7 @@ def adapted(picture: Picture, form: Format) -> tuple[Picture, np.dtype, list[str
             picture = picture.without_alpha()
     dtype = picture.samples.dtype
     if dtype.str[1:] not in form.depths:
-        span = Range.of(picture.samples)
+        span = picture.planes(halo=1)[0].span  # of what can be seen
         if dtype != np.uint16 and span != Range(0.0, 1.0):
             able = dtype.str[1:] in FORMATS["tiff"].depths
             raise ImageFileError(
