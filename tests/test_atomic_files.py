@@ -71,3 +71,20 @@ def test_a_failure_leaves_the_old_file_and_no_other(tmp_path):
         fail(OSError(28, "No space left on device"))
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_system_without_locks_is_no_reason_to_fail(tmp_path, monkeypatch):
+    class Lockless:
+        LOCK_EX = LOCK_NB = 0
+
+        @staticmethod
+        def flock(handle, kind):
+            raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(files, "fcntl", Lockless)
+    path = tmp_path / "photo.png"
+    unknown = leave(path)
+    with replacing(path) as file:
+        file.write(b"whole")
+    assert path.read_bytes() == b"whole"
+    assert unknown.exists()  # whether somebody writes it cannot be known

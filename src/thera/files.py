@@ -71,12 +71,19 @@ def partial_stem(path: Path) -> str | None:
 
 
 @contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Within it, a lock shows other processes that somebody writes this partial file or folder."""
+def held(path: Path, required: bool = False) -> Iterator[None]:
+    """Within it, a lock shows other processes that somebody writes this partial file or folder.
+
+    Some file systems have no locks: one goes on without unless it is `required`.
+    """
     handle = os.open(path, os.O_RDONLY) if fcntl else -1
     try:
         if fcntl:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if required:
+                    raise
         yield
     finally:
         if fcntl:
@@ -93,7 +100,7 @@ def remove_stale(path: Path) -> None:
     for other in path.parent.glob(f".{glob.escape(path.stem[:40])}-*.part"):
         with suppress(OSError):
             if partial_stem(other) == path.stem[:40] and time.time() - other.stat().st_mtime > NEW:
-                with held(other):
+                with held(other, required=True):
                     shutil.rmtree(other) if other.is_dir() else other.unlink()
 
 
