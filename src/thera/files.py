@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import glob
 import os
 import re
 import shutil
@@ -11,6 +10,7 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -74,7 +74,7 @@ def partial_stem(path: Path) -> str | None:
 def held(path: Path, required: bool = False) -> Iterator[None]:
     """Within it, a lock shows other processes that somebody writes this partial file or folder.
 
-    Some file systems have no locks: one goes on without unless it is `required`.
+    A file system may have no locks. Then nothing is locked; with `required`, an OSError is raised.
     """
     handle = os.open(path, os.O_RDONLY) if fcntl else -1
     try:
@@ -97,11 +97,20 @@ def remove_stale(path: Path) -> None:
     """
     if fcntl is None:
         return
-    for other in path.parent.glob(f".{glob.escape(path.stem[:40])}-*.part"):
+    for other in _partials_in(path.parent):
         with suppress(OSError):
             if partial_stem(other) == path.stem[:40] and time.time() - other.stat().st_mtime > NEW:
                 with held(other, required=True):
                     shutil.rmtree(other) if other.is_dir() else other.unlink()
+
+
+@lru_cache(maxsize=256)
+def _partials_in(folder: Path) -> tuple[Path, ...]:
+    """The partial files and folders that were in a folder when this process first wrote to it.
+
+    A folder may hold many thousand files, so it is not listed again for each that is written.
+    """
+    return tuple(folder.glob(".*.part"))
 
 
 def reason_of(error: OSError) -> str:

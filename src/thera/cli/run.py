@@ -56,14 +56,16 @@ class Scaler:
         """Every image of a folder, or of several files and folders."""
         if len(sources) == 1:
             return self.folder_items(sources[0], output, recursive)
-        if output is not None:
-            if os.path.exists(output) and not os.path.isdir(output):
-                raise ImageFileError(f"The output {output} is a file: several inputs need a folder.")
-            make_folder(output)
-        items: list[Item] = []
         for source in sources:
             if source.suffix == ".zarr":
                 raise InvalidInput(f"{source} is a Zarr store: scale it by itself.")
+        if output is not None:
+            if os.path.exists(output) and not os.path.isdir(output):
+                raise ImageFileError(f"The output {output} is a file: several inputs need a folder.")
+            self.loaded()  # an unknown model is refused before any folder is made
+            make_folder(output)
+        items: list[Item] = []
+        for source in sources:
             if os.path.isdir(source):
                 folder = None if output is None else output / source.resolve().name
                 items += self.folder_items(source, folder, recursive)
