@@ -15,10 +15,11 @@ from thera.training.distillation import Distillation
 from thera.training.run import initial_network, read_log
 
 
-def distillation(image, share, kept=3, batch=8):
+def distillation(image, share, kept=3, batch=8, ensemble=False):
     torch.manual_seed(3)
     sampler = Sampler([image], Data(patch=16, batch=batch, scales=(1.2, 4), targets=3))
-    return Distillation(sampler, Thera(Spec()), Teacher(share=share, kept=kept, reuse=2), batch, bf16=False)
+    teacher = Teacher(share=share, ensemble=ensemble, kept=kept, reuse=2)
+    return Distillation(sampler, Thera(Spec()), teacher, batch, bf16=False)
 
 
 def test_stored_targets_are_pixels_of_the_picture_at_their_positions():
@@ -40,6 +41,30 @@ def test_a_target_is_what_the_teacher_predicts():
     predicted = source.permute(0, 2, 3, 1).unsqueeze(3) + 0.5 * value
     torch.testing.assert_close(store.target[1].float(), predicted, atol=2e-3, rtol=0)
     assert (predicted - source.permute(0, 2, 3, 1).unsqueeze(3)).abs().mean() > 0.01  # it is not the input
+
+
+def test_a_target_of_the_ensemble_is_the_mean_of_four_predictions():
+    store = distillation(
+        np.random.default_rng(0).integers(0, 256, (90, 110, 3), np.uint8), share=1.0, ensemble=True
+    )
+    torch.nn.init.normal_(store.teacher.head.weight, std=0.02)
+    store.refresh(0)
+    source = store.source[1].permute(0, 3, 1, 2).float() / 255
+    # The picture turned counterclockwise: what was (down, right) of a centre is then (-right, down) of it.
+    turned = {
+        0: lambda x: x,
+        1: lambda x: torch.stack([-x[..., 1], x[..., 0]], -1),
+        2: lambda x: -x,
+        3: lambda x: torch.stack([x[..., 1], -x[..., 0]], -1),
+    }
+    values = []
+    for k, turn in turned.items():
+        features = store.teacher.features(torch.rot90(source, k, (2, 3)))
+        value, _ = field_values(store.teacher, features, torch.rot90(turn(store.x[1]), k, (1, 2)), store.t[1])
+        values.append(torch.rot90(value, -k, (1, 2)).detach())
+    predicted = source.permute(0, 2, 3, 1).unsqueeze(3) + 0.5 * sum(values) / 4
+    torch.testing.assert_close(store.target[1].float(), predicted, atol=2e-3, rtol=0)
+    assert (values[0] - values[1]).abs().mean() > 0.01  # a single prediction is not the mean
 
 
 def test_the_store_is_filled_at_once_and_then_renewed_a_batch_at_a_time():

@@ -47,6 +47,7 @@ class Teacher:
 
     model: str = ""  # a shipped model or a file; empty: the images are the targets
     share: float = 1.0  # weight of the teacher in a target; the image has the rest
+    ensemble: bool = False  # targets are the teacher's mean over four rotations, at four times its cost
     kept: int = 1000  # how many of the teacher's batches are stored and drawn from
     reuse: int = 4  # the teacher computes one new batch every so many steps
 

@@ -16,6 +16,7 @@ from thera.networks.heat import field_values
 from thera.networks.spec import STD
 from thera.training.config import Teacher
 from thera.training.data import Batch, Crops, Sampler, orientation, oriented
+from thera.training.objective import ensemble_mean, four_rotations
 
 
 class Distillation:
@@ -46,8 +47,11 @@ class Distillation:
         batch = self.sampler.build(self.sampler.draw(self.batch))
         autocast = torch.autocast(self.source.device.type, torch.bfloat16, enabled=self.bf16)
         # Nothing here requires gradients, but EDSR uses its faster training kernels where they are enabled.
+        seen = four_rotations(batch) if self.config.ensemble else batch
         with torch.enable_grad(), autocast:
-            value, _ = field_values(self.teacher, self.teacher.features(batch.source), batch.x, batch.t)
+            value, _ = field_values(self.teacher, self.teacher.features(seen.source), seen.x, seen.t)
+        if self.config.ensemble:
+            value = ensemble_mean(value)
         source = batch.source.permute(0, 2, 3, 1)
         predicted = source.unsqueeze(3) + STD * value.float()
         target = torch.lerp(batch.target, predicted, self.config.share)

@@ -28,9 +28,9 @@ def four_rotations(batch: Batch) -> Batch:
     return Batch(source, target, torch.cat(x), batch.t.repeat(4))
 
 
-def ensemble_error(error: Tensor) -> Tensor:
-    """N×H×W×… error of the ensemble, from the 4N×H×W×… errors of `four_rotations`."""
-    return sum(torch.rot90(e, -k, (1, 2)) for k, e in enumerate(error.chunk(4))) / 4  # type: ignore[return-value]
+def ensemble_mean(values: Tensor) -> Tensor:
+    """N×H×W×… mean over the rotations, from the 4N×H×W×… values (or errors) of `four_rotations`."""
+    return sum(torch.rot90(v, -k, (1, 2)) for k, v in enumerate(values.chunk(4))) / 4  # type: ignore[return-value]
 
 
 def norm(error: Tensor, loss: str) -> Tensor:
@@ -47,7 +47,7 @@ def distance(batch: Batch, value: Tensor, slope: Tensor, config: Objective) -> t
     l1 = norm(error, "l1")
     loss = l1 if config.loss == "l1" else norm(error, config.loss)
     if config.ensemble_weight:
-        loss = torch.lerp(loss, norm(ensemble_error(error), config.loss), config.ensemble_weight)
+        loss = torch.lerp(loss, norm(ensemble_mean(error), config.loss), config.ensemble_weight)
     if config.tv:
         loss = loss + config.tv * slope.abs().mean()
     return loss, l1.detach() * STD
