@@ -13,6 +13,7 @@ import thera.iiif.requests
 import thera.iiif.server
 from thera.errors import InvalidInput
 from thera.iiif.info import information
+from thera.iiif.pictures import Facts
 from thera.iiif.requests import Canvas, parse
 
 CANVAS = Canvas(600, 400, 10**6)
@@ -185,7 +186,7 @@ def test_canonical_form_asks_for_the_same_image(left, top, width, height, size, 
 
 def test_sizes_and_tiles_in_the_information_are_those_that_are_sent():
     canvas = Canvas(8000, 6000, 2**24)
-    info = information("http://localhost/image", canvas, grey=False, alpha=True)
+    info = information("http://localhost/image", canvas, Facts((6000, 8000), grey=False, alpha=True))
     assert info["sizes"][-1] == {"width": 4000, "height": 3000}  # 8000×6000 is more than is sent at once
     for size in info["sizes"]:
         wanted = parse(

@@ -15,13 +15,13 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from PIL import Image
+from unpacking import unpack
 
 from thera.cli.main import run
 from thera.field import HeatField
 from thera.tiled import TiledField
 from thera.web import gallery, jobs, tiles
 from thera.web.guard import refusal
-from thera.web.packing import unpack
 
 ASTRONAUT = Path(__file__).parents[1] / "data" / "astronaut.png"
 
@@ -45,7 +45,7 @@ def finished(client: Any, job: dict[str, Any], seconds: float = 60) -> dict[str,
 def test_a_picture_becomes_a_packed_field(client: Any, astronaut_field: HeatField) -> None:
     picture = add(client)
     assert (picture["width"], picture["height"], picture["whole"]) == (96, 64, True)
-    job = client.post(f"/api/pictures/{picture['id']}/field", params={"model": "edsr-air"}).json()
+    job = client.post(f"/api/pictures/{picture['id']}/field", json={"model": "edsr-air"}).json()
     assert finished(client, job)["state"] == "done"
     field = unpack(client.get(f"/api/jobs/{job['id']}/result").content)
     assert np.abs(field.render(scale=3) - astronaut_field.render(scale=3)).max() < 0.3 / 255
@@ -53,8 +53,8 @@ def test_a_picture_becomes_a_packed_field(client: Any, astronaut_field: HeatFiel
 
 def test_a_part_of_a_picture_is_that_part_of_the_field(client: Any, astronaut_field: HeatField) -> None:
     picture = add(client)
-    query = {"model": "edsr-air", "top": 10, "left": 20, "bottom": 40, "right": 70}
-    job = client.post(f"/api/pictures/{picture['id']}/field", params=query).json()
+    order = {"model": "edsr-air", "region": [10, 20, 40, 70]}
+    job = client.post(f"/api/pictures/{picture['id']}/field", json=order).json()
     assert finished(client, job)["state"] == "done"
     field = unpack(client.get(f"/api/jobs/{job['id']}/result").content)
     expected = astronaut_field.crop(slice(10, 40), slice(20, 70)).render(scale=2)
@@ -97,7 +97,7 @@ def test_a_picture_too_large_for_one_piece_is_tiled_from_what_is_near(
     tile = np.asarray(Image.open(io.BytesIO(answer.content)), np.float64)
     expected = astronaut_field.render(region=(8, 16, 32, 48), size=(96, 128))
     assert np.abs(tile - 255 * np.clip(expected, 0, 1)).max() <= 0.51
-    job = client.post(f"/api/pictures/{picture['id']}/field", params={"model": "edsr-air"}).json()
+    job = client.post(f"/api/pictures/{picture['id']}/field", json={"model": "edsr-air"}).json()
     ended = finished(client, job)
     assert ended["state"] == "failed" and "zoom in" in ended["message"]
 
@@ -198,12 +198,12 @@ def test_a_cancelled_job_stops_at_its_next_step(client: Any, monkeypatch: pytest
     monkeypatch.setattr(gallery, "LARGEST_TILE", 16)
     monkeypatch.setattr(TiledField, "encode", slow)
     picture = add(client)
-    job = client.post(f"/api/pictures/{picture['id']}/field", params={"model": "edsr-air"}).json()
+    job = client.post(f"/api/pictures/{picture['id']}/field", json={"model": "edsr-air"}).json()
     assert going.wait(10)
     assert client.delete(f"/api/jobs/{job['id']}").json()["state"] == "cancelled"
     stop.set()
     monkeypatch.undo()
-    after = client.post(f"/api/pictures/{picture['id']}/field", params={"model": "edsr-air"}).json()
+    after = client.post(f"/api/pictures/{picture['id']}/field", json={"model": "edsr-air"}).json()
     assert finished(client, after)["state"] == "done"  # what comes next is not held up
     assert len(encoded) == 1
     assert client.get(f"/api/jobs/{job['id']}/result").status_code == 409
@@ -223,7 +223,7 @@ def test_a_job_that_nobody_asks_about_stops(client: Any, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(jobs.Job, "report", watched)
     picture = add(client)
-    client.post(f"/api/pictures/{picture['id']}/field", params={"model": "edsr-air"})
+    client.post(f"/api/pictures/{picture['id']}/field", json={"model": "edsr-air"})
     assert stopped.wait(5)
 
 
@@ -286,7 +286,7 @@ def test_a_picture_of_too_many_pixels_is_refused() -> None:
     from thera.web.app import create_app
 
     with pytest.raises(ImageFileError, match="--max-pixels"):
-        create_app([ASTRONAUT], max_pixels=1000)
+        create_app([ASTRONAUT], gallery=gallery.Gallery(max_pixels=1000))
 
 
 def test_a_model_that_is_none_is_refused_at_the_start() -> None:
@@ -435,7 +435,6 @@ def test_a_derivative_encodes_no_cell_twice(
     entry, encoded = pictures.add(tmp_path / "a.png"), []
     real = TiledField.encode
     monkeypatch.setattr(TiledField, "encode", lambda self, tile: encoded.append(tile) or real(self, tile))
-    region = (0.0, 0.0, 300.0, 100.0)
-    request = tiles.TileRequest.of(region, (150, 50), (300, 100), "gaussian", 1.0, shown)
+    request = tiles.TileRequest((0.0, 0.0, 300.0, 100.0), (150, 50), None, shown)
     request.png(pictures, entry, "edsr-air")
     assert len(encoded) == len(set(encoded)) > 3

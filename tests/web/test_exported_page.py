@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from unpacking import unpack
 
 from thera.cli.main import run
 from thera.field import HeatField
 from thera.web import export
-from thera.web.packing import unpack
 
 ASTRONAUT = Path(__file__).parents[1] / "data" / "astronaut.png"
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageCms
+from unpacking import unpack
 
 from thera.field import Box, Gaussian, HeatField
 from thera.imaging.metadata import Metadata
@@ -17,7 +18,6 @@ from thera.imaging.picture import Picture
 from thera.tiled import TiledField
 from thera.web import gallery, pixels, tiles
 from thera.web.gallery import Entry, Gallery
-from thera.web.packing import unpack
 from thera.web.pixels import DisplayedPicture
 from thera.web.tiles import TileRequest
 

@@ -69,9 +69,10 @@ def command(
         import uvicorn
 
         from thera.web.app import create_app
+        from thera.web.gallery import Gallery
     except ImportError as error:
         raise MissingDependency("The page needs FastAPI and uvicorn: pip install 'thera[web]'.") from error
-    app = create_app(images, model, engine, device, precision, max_pixels, memory)
+    app = create_app(images, model, Gallery(engine, device, precision, max_pixels, memory))
     with listening(port) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         click.echo(f"Thera is at {url}\nOnly this computer can reach it. Ctrl-C ends it.", err=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ FRONT = Path(__file__).parent / "page"
 RETRY = 5
 #: The status that servers log for clients that went away.
 GONE = 499
-STATUS: dict[type[Exception], int] = {
+STATUS: dict[type, int] = {
     InvalidInput: 400,
     UnknownImage: 404,
     ServerBusy: 503,
@@ -44,8 +44,7 @@ def create_app(server: Server) -> FastAPI:
 
     app = FastAPI(title="Thera", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(OpenToAll)
-    for kind, status in STATUS.items():
-        app.add_exception_handler(kind, _refusal(status))
+    app.add_exception_handler(TheraError, refuse)
 
     @app.api_route(PREFIX + "{path:path}", methods=["GET", "HEAD", "OPTIONS"])
     async def image(request: Request) -> Response:
@@ -113,13 +112,8 @@ class OpenToAll:
         await self.app(scope, receive, opened)
 
 
-def _refusal(status: int) -> Callable[[Request, Exception], Response]:
-    """An error handler that sends the error's message with this status."""
-
-    def refuse(request: Request, error: Exception) -> Response:
-        headers = {"Cache-Control": "no-store"}
-        if status == 503:
-            headers["Retry-After"] = str(RETRY)
-        return PlainTextResponse(f"{error}\n", status, headers)
-
-    return refuse
+def refuse(request: Request, error: Exception) -> Response:
+    """Sends an error's message, with its status."""
+    status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+    headers = {"Cache-Control": "no-store"} | ({"Retry-After": str(RETRY)} if status == 503 else {})
+    return PlainTextResponse(f"{error}\n", status, headers)

@@ -33,7 +33,9 @@ class Disk:
         self._lock = Lock()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._drop_unfinished()
+            for path in self.folder.glob(".*.part"):  # of a server that was killed, not of one that runs
+                if time.time() - path.stat().st_mtime > 3600:
+                    path.unlink(missing_ok=True)
             found = [(path, path.stat()) for path in self.folder.glob(f"*{_SUFFIX}")]
         except OSError as error:
             raise ImageFileError(
@@ -53,12 +55,10 @@ class Disk:
             with np.load(path, allow_pickle=False) as file:
                 array: NDArray = file["array"]
             os.utime(path)  # the order of the next start
-        except FileNotFoundError:
-            self._forget(path)
-            return None
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError):
             path.unlink(missing_ok=True)
-            self._forget(path)
+            with self._lock:
+                self._sizes.pop(path.name, None)
             return None
         with self._lock:
             if path.name in self._sizes:
@@ -81,18 +81,8 @@ class Disk:
             self._sizes[path.name] = size
         self._shrink()
 
-    def _drop_unfinished(self) -> None:
-        """Removes partial files of a server that was killed, if they are an hour old."""
-        for path in self.folder.glob(".*.part"):
-            if time.time() - path.stat().st_mtime > 3600:
-                path.unlink(missing_ok=True)
-
     def _path(self, key: Hashable) -> Path:
         return self.folder / (hashlib.sha256(repr(key).encode()).hexdigest()[:40] + _SUFFIX)
-
-    def _forget(self, path: Path) -> None:
-        with self._lock:
-            self._sizes.pop(path.name, None)
 
     def _shrink(self) -> None:
         with self._lock:

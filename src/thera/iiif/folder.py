@@ -38,15 +38,7 @@ class ImageFile:
     @property
     def identifier(self) -> str:
         """The percent-encoded identifier in a URI."""
-        return quote(self.name if self.zoom == 1 else enlarged(self.name, self.zoom), safe=":")
-
-
-def enlarged(name: str, zoom: int) -> str:
-    """
-    >>> enlarged("maps/berlin.tif", 8)
-    'maps/berlin.tif:8x'
-    """
-    return f"{name}:{zoom}x"
+        return quote(self.name if self.zoom == 1 else f"{self.name}:{self.zoom}x", safe=":")
 
 
 class Folder:

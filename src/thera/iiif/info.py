@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .pictures import Facts
 from .requests import IMAGE_FORMATS, Canvas
 
 CONTEXT = "http://iiif.io/api/image/3/context.json"
@@ -14,17 +15,17 @@ TILE = 512
 FEATURES = ("canonicalLinkHeader", "mirroring", "profileLinkHeader", "rotationArbitrary", "sizeUpscaling")
 
 
-def information(
-    base: str, canvas: Canvas, *, grey: bool, alpha: bool, larger: str | None = None
-) -> dict[str, Any]:
+def information(base: str, canvas: Canvas, facts: Facts, larger: str | None = None) -> dict[str, Any]:
     """The image information of the image at the URI `base`; `larger` is the URI of the same image enlarged.
 
-    >>> info = information("http://localhost/photo", Canvas(1200, 900, 10**7), grey=False, alpha=False)
+    >>> facts = Facts((900, 1200), grey=False, alpha=False)
+    >>> info = information("http://localhost/photo", Canvas(1200, 900, 10**7), facts)
     >>> info["sizes"], info["tiles"]
     ([{'width': 300, 'height': 225}, {'width': 600, 'height': 450}, {'width': 1200, 'height': 900}], \
 [{'width': 512, 'height': 512, 'scaleFactors': [1, 2, 4]}])
     """
-    factors = scale_factors(canvas)
+    tiles = -(-max(canvas.width, canvas.height) // TILE)
+    factors = [2**k for k in range((tiles - 1).bit_length() + 1)]  # from the full size down to one tile
     halves = [(-(-canvas.width // factor), -(-canvas.height // factor)) for factor in reversed(factors)]
     info = {
         "@context": CONTEXT,
@@ -41,23 +42,11 @@ def information(
         "sizes": [{"width": w, "height": h} for w, h in halves if w * h <= canvas.max_area],
         "tiles": [{"width": TILE, "height": TILE, "scaleFactors": factors}],
         # Transparency needs a format that has it.
-        "preferredFormats": ["webp", "png"] if alpha else ["jpg", "webp", "png"],
+        "preferredFormats": ["webp", "png"] if facts.alpha else ["jpg", "webp", "png"],
         "extraFormats": [name for name in IMAGE_FORMATS if name not in ("jpg", "png")],
-        "extraQualities": [*(() if grey else ("color",)), "gray", "bitonal"],
+        "extraQualities": [*(() if facts.grey else ("color",)), "gray", "bitonal"],
         "extraFeatures": list(FEATURES),
     }
     if larger is not None:
         info["service"] = [{"id": larger, "type": "ImageService3", "profile": "level2"}]
     return info
-
-
-def scale_factors(canvas: Canvas) -> list[int]:
-    """Halvings, from the full size down to one tile.
-
-    >>> scale_factors(Canvas(1025, 100, 10**7))
-    [1, 2, 4]
-    """
-    factors = [1]
-    while max(canvas.width, canvas.height) > TILE * factors[-1]:
-        factors.append(2 * factors[-1])
-    return factors

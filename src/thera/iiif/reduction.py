@@ -28,17 +28,12 @@ def reduced(source: Source, rows: Axis, cols: Axis, kappa: float) -> NDArray[np.
     down, along = _weights(rows, H, kappa), _weights(cols, W, kappa)
     left = along[0][0]
     right = max(first + matrix.shape[1] for first, matrix in along)
-    out = np.empty((len(rows), len(cols), 3), np.float32)
-    row = 0
+    bands = []
     for top, matrix in down:
         values = _averaged(source, top, matrix, left, right)
-        col = 0
-        for first, across in along:
-            part = values[:, first - left : first - left + across.shape[1]]
-            out[row : row + len(matrix), col : col + len(across)] = np.matmul(across, part)
-            col += len(across)
-        row += len(matrix)
-    return out
+        parts = ((across, values[:, at - left : at - left + across.shape[1]]) for at, across in along)
+        bands.append(np.concatenate([np.matmul(across, part) for across, part in parts], axis=1))
+    return np.concatenate(bands)
 
 
 def _averaged(

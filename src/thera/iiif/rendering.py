@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import io
+import math
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from operator import methodcaller
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thera.field import Gaussian
-from thera.field.grid import Axis, axes
+from thera.field.grid import Axis, Box, axes
 from thera.field.needed import reach
 from thera.imaging.metadata import Metadata
 from thera.imaging.picture import Picture, row_bands
@@ -21,12 +23,12 @@ from thera.imaging.writing import encode
 from thera.tiled import TiledField
 from thera.tiled.plan import frames
 from thera.values.planes import Plane
+from thera.warp.mappings import centres
 
 from .blocks import Blocks
 from .pictures import ServedPicture
 from .reduction import reduced
 from .requests import IMAGE_FORMATS, ImageRequest
-from .turning import Turn
 
 #: Side of what is rendered at a time, in output pixels; half of it where these cover more than one cell.
 FRAME = 512
@@ -73,17 +75,15 @@ class Renderer:
         for top, left, bottom, right in frames((len(rows), len(cols)), side):
             part, down, along = out[top:bottom, left:right], rows[top:bottom], cols[left:right]
             for plane in picture.planes:
-                if _own(down, along):
-                    await self._run(_copy, plane, down, along, part)
-                elif _small(down, along):
+                if _small(down, along):
                     await self._run(_reduce, plane, down, along, kappa, part)
-                else:
-                    field = await self._field(picture, plane, down, along)
-                    await self._run(_render, plane, field, down, along, part)
+                    continue
+                field = TiledField(self.blocks.model, plane)
+                if not field.is_identity(down, along):
+                    needed = methodcaller("needed", down, along)
+                    field = await self.blocks.field(picture.key, plane, needed)
+                await self._run(_render, plane, field, down, along, part)
         return out
-
-    async def _field(self, picture: ServedPicture, plane: Plane, rows: Axis, cols: Axis) -> TiledField:
-        return await self.blocks.field(picture.key, plane, lambda field: field.needed(rows, cols))
 
     async def _turned(self, picture: ServedPicture, turn: Turn, opaque: bool) -> NDArray[np.uint8]:
         """The samples of a turned image: transparent around it, or opaque and black."""
@@ -93,34 +93,57 @@ class Renderer:
         for top, left, bottom, right in frames(turn.size, side):
             points, coverage = await self._run(turn.shown, (top, left, bottom, right), picture.shape)
             if len(points):
-                fields = [await self._field_at(picture, plane, points, jacobian) for plane in picture.planes]
+                needed = methodcaller("needed_at", points, jacobian)
+                fields = [await self.blocks.field(picture.key, plane, needed) for plane in picture.planes]
                 part = out[top:bottom, left:right]
                 await self._run(_render_turned, picture, fields, points, jacobian, coverage, part)
         return out
 
-    async def _field_at(
-        self,
-        picture: ServedPicture,
-        plane: Plane,
-        points: NDArray[np.float64],
-        jacobian: NDArray[np.float64],
-    ) -> TiledField:
-        return await self.blocks.field(picture.key, plane, lambda field: field.needed_at(points, jacobian))
 
+@dataclass(frozen=True)
+class Turn:
+    """An image of `size`: a region scaled to `upright`, mirrored if asked, and turned clockwise.
 
-def _own(rows: Axis, cols: Axis) -> bool:
-    """True if the output pixels are the file's own."""
-    return all(axis.step == 1 and not np.any(axis.offset) for axis in (rows, cols))
+    `place` (2×3) takes a (row, column) in it to the picture before it was turned; `scale` and `corner` take
+    that to the file's pixels.
+    """
+
+    size: tuple[int, int]
+    upright: tuple[int, int]
+    place: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    corner: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, request: ImageRequest, region: Region) -> Turn:
+        upright, size = request.size[::-1], request.turned_size[::-1]
+        angle = math.radians(request.angle)
+        cos, sin = math.cos(angle), math.sin(angle)
+        # Back by the angle, from (row, column): columns right, rows down, clockwise as one looks at it.
+        linear = np.array([[cos, -sin], [sin, cos]])
+        if request.mirrored:
+            linear[1] = -linear[1]
+        shift = np.array(upright) / 2 - linear @ (np.array(size) / 2)
+        low, high = np.array(region[:2]), np.array(region[2:])
+        return cls(size, upright, np.column_stack([linear, shift]), (high - low) / upright, low)
+
+    @property
+    def jacobian(self) -> NDArray[np.float64]:
+        """The sides of a pixel, in the file's pixels."""
+        return self.scale[:, None] * self.place[:, :2]
+
+    def shown(self, frame: Box, shape: tuple[int, int]) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+        """Of the pixels of a frame: where those lie in a file of `shape` that show any of it, (N, 2), and how
+        much of each of them it covers, (rows, columns), by the distance of its middle from the edges."""
+        at = centres(frame) @ self.place[:, :2].T + self.place[:, 2]
+        inside = np.minimum(at, np.array(self.upright) - at) + 0.5
+        coverage = np.clip(inside, 0, 1).prod(axis=-1).astype(np.float32)
+        return np.clip(at[coverage > 0] * self.scale + self.corner, 0, shape), coverage
 
 
 def _small(rows: Axis, cols: Axis) -> bool:
     """True if an output pixel covers two of the file's or more, along both axes."""
     return min(rows.step, cols.step) >= 2
-
-
-def _copy(plane: Plane, rows: Axis, cols: Axis, out: NDArray[np.uint8]) -> None:
-    box = int(rows.cell[0]), int(cols.cell[0]), int(rows.cell[-1]) + 1, int(cols.cell[-1]) + 1
-    plane.store(plane.cells(box), out)
 
 
 def _reduce(plane: Plane, rows: Axis, cols: Axis, kappa: float, out: NDArray[np.uint8]) -> None:

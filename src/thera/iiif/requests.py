@@ -116,16 +116,9 @@ def parse(region: str, size: str, rotation: str, ending: str, canvas: Canvas, de
     if quality not in QUALITIES:
         raise InvalidInput(f"The quality {quality!r} is not served: ask for {', '.join(QUALITIES)}.")
     box = parse_region(region, canvas)
-    mirrored, angle = parse_rotation(rotation)
-    request = ImageRequest(
-        canvas,
-        box,
-        parse_size(size, box[2], box[3], canvas),
-        mirrored,
-        angle,
-        "default" if quality == default else quality,
-        form,
-    )
+    scaled, turned = parse_size(size, box[2], box[3], canvas), parse_rotation(rotation)
+    quality = "default" if quality == default else quality
+    request = ImageRequest(canvas, box, scaled, *turned, quality, form)
     _check_size(request)
     return request
 
@@ -183,10 +176,7 @@ def parse_size(text: str, width: int, height: int, canvas: Canvas) -> tuple[int,
         if confined:
             size = canvas.confined(width, height, scale)
         else:
-            size = (
-                w if w is not None else _side(width * scale),
-                h if h is not None else _side(height * scale),
-            )
+            size = w or _side(width * scale), h or _side(height * scale)
     else:
         raise InvalidInput(
             f"The size {text!r} is none: write max, w, or ,h or w,h or !w,h or pct:n, after ^ to enlarge."

@@ -140,13 +140,7 @@ class Server:
         larger = None
         if image.zoom == 1 and self.settings.zoom > 1:
             larger = self.base(request, ImageFile(image.name, image.path, image.version, self.settings.zoom))
-        info = information(
-            self.base(request, image),
-            self.canvas(facts, image.zoom),
-            grey=facts.grey,
-            alpha=facts.alpha,
-            larger=larger,
-        )
+        info = information(self.base(request, image), self.canvas(facts, image.zoom), facts, larger)
         body = json.dumps(info, indent=2, ensure_ascii=False).encode()
         kind = _negotiated(request.headers.get("accept", "*/*"))
         headers = {"Vary": "Accept", "Link": f'<{PROFILE}>;rel="profile"'}

@@ -56,7 +56,7 @@ def document(facts: dict[str, object], png: bytes, field: bytes) -> str:
     text = (PAGE / "index.html").read_text(encoding="utf-8")
     text = text.replace("<html ", "<html data-standalone ", 1)
     text = text.replace("<title>Thera</title>", f"<title>{html.escape(str(facts['name']))}</title>", 1)
-    text = re.sub(r'<link rel="stylesheet" href="([\w./]+)" />', lambda m: _style(m[1]), text)
+    text = re.sub(r'<link rel="stylesheet" href="([\w./]+)" />', _style, text)
     text = re.sub(r'href="([\w./]+\.svg)"', lambda m: f'href="{_data("image/svg+xml", _read(m[1]))}"', text)
     data = json.dumps(facts).replace("<", "\\u003c")  # a name must not end the script
     scripts = [
@@ -79,8 +79,8 @@ def _modules() -> dict[str, str]:
     return found
 
 
-def _style(name: str) -> str:
-    return f"<style>\n{_read(name).decode()}</style>"
+def _style(link: re.Match[str]) -> str:
+    return f"<style>\n{_read(link[1]).decode()}</style>"
 
 
 def _read(name: str) -> bytes:

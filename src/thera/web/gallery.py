@@ -9,12 +9,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock, RLock
 from typing import Any
 
-from thera.errors import InvalidInput
+from thera.errors import InvalidInput, UnknownImage
 from thera.field import Filter, HeatField
 from thera.field.grid import Box
 from thera.imaging.picture import Picture
@@ -148,8 +148,10 @@ class Gallery:
             shutil.rmtree(folder, ignore_errors=True)
             raise
 
-    def find(self, id: str) -> Entry | None:
-        return self._entries.get(id)
+    def find(self, id: str) -> Entry:
+        if id not in self._entries:
+            raise UnknownImage("This picture is not open any more: drop it again.")
+        return self._entries[id]
 
     def all(self) -> list[Entry]:
         return list(self._entries.values())
@@ -166,12 +168,8 @@ class Gallery:
         H, W = entry.shape
         factor = min(1.0, (MOST_PIXELS / (H * W)) ** 0.5)
         size = max(1, round(H * factor)), max(1, round(W * factor))
-        key = (entry.id, "preview")
-        png = self._kept.get(key)
-        if png is None:
-            png = as_png(entry.shown.means((0, 0, H, W), size))
-            self._kept.put(key, png, len(png))
-        return png
+        means = partial(entry.shown.means, (0, 0, H, W), size)
+        return self._kept.get_or_make((entry.id, "preview"), lambda: memoryview(as_png(means())))
 
     # ---- memory
 
@@ -198,6 +196,17 @@ class Gallery:
             self._share_memory()
 
     # ---- fields
+
+    @property
+    def models(self) -> list[str]:
+        """The models to choose from: those that were loaded, and those that ship."""
+        return list(dict.fromkeys([*self._models, *(each.name for each in shipped())]))
+
+    def known(self, model: str) -> str:
+        """The name itself; an error if there is no such model to choose."""
+        if model not in self.models:
+            raise InvalidInput(f"There is no model {model!r} here: choose {' or '.join(self.models)}.")
+        return model
 
     def model(self, name: str) -> Model:
         with self._loading:

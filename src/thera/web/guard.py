@@ -6,49 +6,43 @@ still try, by a name that leads here or by sending a form across: its Host or Or
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 NAMES = {"127.0.0.1", "localhost", "::1"}
 POLICY = (
     "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; "
     "base-uri 'none'; frame-ancestors 'none'; form-action 'none'"
 )
-HEADERS = [
-    (b"content-security-policy", POLICY.encode()),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-]
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 
 
 class Guard:
     """ASGI middleware: 403 for foreign hosts and origins, and headers that keep the page to itself."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-
-        async def answer(message: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", []), *HEADERS]}
+                MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        refused = refusal({key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]})
-        if refused is None:
-            await self.app(scope, receive, answer)
-            return
-        await answer(
-            {"type": "http.response.start", "status": 403, "headers": [(b"content-type", b"text/plain")]}
-        )
-        await answer({"type": "http.response.body", "body": refused.encode()})
+        refused = refusal(Headers(scope=scope)) if scope["type"] == "http" else None
+        await (self.app if refused is None else PlainTextResponse(refused, 403))(scope, receive, answer)
 
 
-def refusal(headers: dict[str, str]) -> str | None:
+def refusal(headers: Mapping[str, str]) -> str | None:
     """Why a request with these headers is refused; None if it is not.
 
     >>> refusal({"host": "127.0.0.1:8000"})

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from thera.errors import TheraError
+from thera.errors import TheraError, UnknownImage
 
 #: Seconds without a request after which a job is cancelled. A hidden tab polls seldom.
 FORGOTTEN = 90.0
@@ -24,13 +26,11 @@ class Stopped(Exception):
 class Job:
     """One piece of work. `state` is waiting, running, done, failed or cancelled."""
 
-    def __init__(self, work: Callable[[Job], Any], discard: Callable[[Any], object]) -> None:
+    def __init__(self, work: Callable[[Job], Any]) -> None:
         self.id = secrets.token_urlsafe(9)
         self.state, self.share, self.message = "waiting", 0.0, ""
         self.result: Any = None
-        self._work, self._discard = work, discard
-        self._seen = time.monotonic()
-        self._lock = Lock()
+        self._work, self._seen, self._lock = work, time.monotonic(), Lock()
 
     def report(self, share: float) -> None:
         """Reports the share done. Raises `Stopped` if the job was cancelled or forgotten."""
@@ -42,18 +42,14 @@ class Job:
         self._seen = time.monotonic()
         return {"id": self.id, "state": self.state, "share": round(self.share, 4), "message": self.message}
 
-    def cancel(self) -> None:
+    def drop(self) -> None:
+        """Cancels the job, and discards its result: a file goes with the folder it is in."""
         with self._lock:
             if self.state in ("waiting", "running"):
                 self.state = "cancelled"
-
-    def drop(self) -> None:
-        """Cancels the job, and discards its result."""
-        self.cancel()
-        with self._lock:
-            if self.result is not None:
-                self._discard(self.result)
-                self.result = None
+            if isinstance(self.result, Path):
+                shutil.rmtree(self.result.parent, ignore_errors=True)
+            self.result = None
 
     def run(self) -> None:
         if not self._move("waiting", "running"):
@@ -95,10 +91,8 @@ class Jobs:
         self._jobs: dict[str, Job] = {}
         self._lock = Lock()  # several requests may start jobs at once
 
-    def start(
-        self, work: Callable[[Job], Any], discard: Callable[[Any], object] = lambda result: None
-    ) -> Job:
-        job = Job(work, discard)
+    def start(self, work: Callable[[Job], Any]) -> Job:
+        job = Job(work)
         with self._lock:
             self._jobs[job.id] = job
             ended = [old.id for old in self._jobs.values() if old.state not in ("waiting", "running")]
@@ -108,8 +102,10 @@ class Jobs:
         self._pool.submit(job.run)
         return job
 
-    def find(self, id: str) -> Job | None:
-        return self._jobs.get(id)
+    def find(self, id: str) -> Job:
+        if id not in self._jobs:
+            raise UnknownImage("There is no such job any more: start it again.")
+        return self._jobs[id]
 
     def close(self) -> None:
         for job in list(self._jobs.values()):

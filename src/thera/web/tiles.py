@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel
 
 from thera.errors import InvalidInput
 from thera.field import Filter
@@ -27,6 +28,37 @@ BAND_CELLS = 1 << 18
 Shown = Literal["picture", "gradient", "laplacian"]
 
 
+class TileQuery(BaseModel):
+    """A tile as an address asks for it."""
+
+    model: str
+    x: float
+    y: float
+    w: float
+    h: float
+    width: int
+    height: int
+    filter: FilterName = "gaussian"
+    sharpness: float = 1.0
+    shown: Shown = "picture"
+
+    def of(self, shape: tuple[int, int]) -> TileRequest:
+        """This tile of a picture of `shape`, its edges held to the picture's against rounding."""
+        region = self.y, self.x, self.y + self.h, self.x + self.w
+        edges = (min(max(edge, 0.0), n) for edge, n in zip(region, (*shape, *shape), strict=True))
+        top, left, bottom, right = edges
+        if not (math.isfinite(sum(region)) and top < bottom and left < right):
+            raise InvalidInput(f"The region {region} is no part of a picture of {shape[0]}×{shape[1]}.")
+        if min(self.height, self.width) < 1 or self.height * self.width > MOST_TILE:
+            raise InvalidInput(
+                f"A tile of {self.width}×{self.height} is not made: ask for at most {MOST_TILE} pixels."
+            )
+        if max(self.height / (bottom - top), self.width / (right - left)) > MOST_SCALE:
+            raise InvalidInput(f"Tiles are made at scales up to {MOST_SCALE}: ask for a larger region.")
+        psf = page_filter(self.filter, self.sharpness)
+        return TileRequest((top, left, bottom, right), (self.height, self.width), psf, self.shown)
+
+
 @dataclass(frozen=True)
 class TileRequest:
     """`size` = (height, width) pixels of the `region` (top, left, bottom, right) of a picture."""
@@ -35,29 +67,6 @@ class TileRequest:
     size: tuple[int, int]
     psf: Filter | None
     shown: Shown = "picture"
-
-    @classmethod
-    def of(
-        cls,
-        region: tuple[float, float, float, float],
-        size: tuple[int, int],
-        shape: tuple[int, int],
-        filter: FilterName,
-        sharpness: float,
-        shown: Shown,
-    ) -> TileRequest:
-        """A tile of a picture of `shape`, as asked for: its edges held to the picture's against rounding."""
-        edges = [min(max(edge, 0.0), n) for edge, n in zip(region, (*shape, *shape), strict=True)]
-        top, left, bottom, right = edges
-        if not (math.isfinite(sum(region)) and top < bottom and left < right):
-            raise InvalidInput(f"The region {region} is no part of a picture of {shape[0]}×{shape[1]}.")
-        if min(size) < 1 or size[0] * size[1] > MOST_TILE:
-            raise InvalidInput(
-                f"A tile of {size[1]}×{size[0]} is not made: ask for at most {MOST_TILE} pixels."
-            )
-        if max(size[0] / (bottom - top), size[1] / (right - left)) > MOST_SCALE:
-            raise InvalidInput(f"Tiles are made at scales up to {MOST_SCALE}: ask for a larger region.")
-        return cls((top, left, bottom, right), size, page_filter(filter, sharpness), shown)
 
     def png(self, gallery: Gallery, entry: Entry, model: str) -> bytes:
         """The tile as a file. Where it would take too many cells, it shows means of the pixels."""
@@ -68,11 +77,12 @@ class TileRequest:
         return as_png(eight_bits(values))
 
     def _values(self, field: TiledField, cells: int) -> NDArray:
-        """What is drawn, before it is held to [0, 1]: rendered in bands, so that few cells are held."""
+        """What is drawn, before it is held to [0, 1].
+
+        It is rendered in bands, to hold few cells; all derivatives of a band at once, to encode none twice.
+        """
         rows, cols = axes(field.source.shape, None, self.size, self.region)
         count = math.ceil(len(rows) / math.ceil(cells / BAND_CELLS))
-
-        # Band by band, all derivatives of each, so that no cell is encoded twice.
         bands = (rows[i : i + count] for i in range(0, len(rows), count))
         return np.concatenate([self._band(field, band, cols) for band in bands])
 
@@ -96,11 +106,9 @@ class TileRequest:
         region = top - above * rows, left - before * cols, bottom + below * rows, right + behind * cols
         means = entry.shown.means(region, (h + above + below, w + before + behind)) / 255
         means = np.pad(means, [*((1 - a, 1 - b) for a, b in more), (0, 0)], "edge")
-        here, up, down = means[1:-1, 1:-1], means[:-2, 1:-1], means[2:, 1:-1]
-        left_of, right_of = means[1:-1, :-2], means[1:-1, 2:]
         if self.shown == "gradient":
-            return GRADIENT_GAIN * np.hypot((down - up) / (2 * rows), (right_of - left_of) / (2 * cols))
+            return GRADIENT_GAIN * np.hypot(*np.gradient(means, rows, cols, axis=(0, 1)))[1:-1, 1:-1]
         if self.shown == "laplacian":
-            bend = (up - 2 * here + down) / rows**2 + (left_of - 2 * here + right_of) / cols**2
-            return 0.5 + LAPLACIAN_GAIN * bend
-        return here
+            down, along = np.diff(means, 2, axis=0)[:, 1:-1], np.diff(means, 2, axis=1)[1:-1]
+            return 0.5 + LAPLACIAN_GAIN * (down / rows**2 + along / cols**2)
+        return means[1:-1, 1:-1]

@@ -21,6 +21,8 @@ async function call(method, path, body, headers = {}) {
   return response.status === 204 ? null : response.json();
 }
 
+const post = (path, order) => call("POST", path, JSON.stringify(order), { "Content-Type": "application/json" });
+
 // ---- Jobs: one at a time, with a progress bar and a cancel button
 
 async function run(title, start) {
@@ -157,8 +159,7 @@ async function encode() {
   const picture = state.current;
   if (!picture) return;
   if (!picture.whole) return live() ? look() : viewer.useTiles(tileReason());
-  const query = new URLSearchParams({ model: $("model").value });
-  const result = await run("Encoding", () => call("POST", `pictures/${picture.id}/field?${query}`));
+  const result = await run("Encoding", () => post(`pictures/${picture.id}/field`, { model: $("model").value }));
   if (!result || picture !== state.current) return;
   if (live()) await viewer.setField(result);
   else viewer.useTiles(tileReason());
@@ -184,10 +185,8 @@ async function look() {
   const [a, b, c, d] = state.window ?? [0, 0, 0, 0];
   if (top >= a && left >= b && bottom <= c && right <= d) return;
   state.window = wanted;
-  const names = ["top", "left", "bottom", "right"];
-  const query = new URLSearchParams({ model: $("model").value });
-  names.forEach((name, i) => query.set(name, wanted[i]));
-  const result = await run("Encoding this part", () => call("POST", `pictures/${picture.id}/field?${query}`));
+  const order = { model: $("model").value, region: wanted };
+  const result = await run("Encoding this part", () => post(`pictures/${picture.id}/field`, order));
   if (result && picture === state.current) await viewer.setField(result, wanted.slice(0, 2));
   else if (state.window === wanted) state.window = null;
 }
@@ -257,10 +256,8 @@ $("order").addEventListener("input", (event) => {
 $("order").addEventListener("submit", (event) => {
   event.preventDefault();
   guarded(async () => {
-    const body = JSON.stringify(order());
-    const headers = { "Content-Type": "application/json" };
     const path = `pictures/${state.current.id}/result`;
-    const result = await run("Rendering the file", () => call("POST", path, body, headers));
+    const result = await run("Rendering the file", () => post(path, order()));
     if (!result) return;
     const link = document.createElement("a");
     link.href = result;
