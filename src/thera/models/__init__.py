@@ -7,36 +7,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thera.models.loading import Shipped, load, load_network, shipped
-    from thera.models.model import Info, Model
-    from thera.models.onnx_export import convert, export
-    from thera.models.weights import load_safetensors, save_safetensors
+    from thera.models.loading import Shipped, load, load_network, shipped  # noqa: F401
+    from thera.models.model import Info, Model  # noqa: F401
+    from thera.models.onnx_export import convert, export  # noqa: F401
+    from thera.models.weights import load_safetensors, save_safetensors  # noqa: F401
 
-_HOMES = {
-    "Info": "model",
-    "Model": "model",
-    "Shipped": "loading",
-    "convert": "onnx_export",
-    "export": "onnx_export",
-    "load": "loading",
-    "load_network": "loading",
-    "load_safetensors": "weights",
-    "save_safetensors": "weights",
-    "shipped": "loading",
-}
-
-__all__ = [
-    "Info",
-    "Model",
-    "Shipped",
-    "convert",
-    "export",
-    "load",
-    "load_network",
-    "load_safetensors",
-    "save_safetensors",
-    "shipped",
-]
+_HOMES = dict.fromkeys(("Info", "Model"), "model")
+_HOMES |= dict.fromkeys(("Shipped", "load", "load_network", "shipped"), "loading")
+_HOMES |= dict.fromkeys(("convert", "export"), "onnx_export")
+_HOMES |= dict.fromkeys(("load_safetensors", "save_safetensors"), "weights")
 
 
 def __getattr__(name: str) -> Any:

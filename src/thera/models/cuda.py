@@ -47,17 +47,13 @@ class CudaHead(Head):
         self.tf32 = tf32
         if self.weight.is_cuda:  # type: ignore[union-attr]
             with torch.cuda.device_of(self.weight):
-                self._prepare(fuse=tf32 and can_run_large_kernels())
+                weight, bias = self.by_channel
+                if tf32 and can_run_large_kernels():
+                    from thera.kernels.render import LastLayer
+
+                    if LastLayer.fits(len(weight), self.components.shape[1], len(bias)):
+                        self._layer, self.fused = LastLayer.of(weight, bias), True
                 torch.cuda.current_stream().synchronize()  # other streams may use the results
-
-    def _prepare(self, fuse: bool) -> None:
-        """Prepare the last layer for the rendering kernel, if it fits."""
-        weight, bias = self.by_channel
-        if fuse:
-            from thera.kernels.render import LastLayer
-
-            if LastLayer.fits(len(weight), self.components.shape[1], len(bias)):
-                self._layer, self.fused = LastLayer.of(weight, bias), True
 
     @property
     def place(self) -> Hashable:

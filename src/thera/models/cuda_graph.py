@@ -49,8 +49,7 @@ class Captured(Generic[Result]):
         return self._result
 
     def _run_plain(self) -> Result:
-        if self.stream is None:
-            self.stream = torch.cuda.Stream()
+        self.stream = self.stream or torch.cuda.Stream()
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             result = self.function()
@@ -110,8 +109,7 @@ class GraphCache:
 
     def _capture(self, function: Function, image: Tensor) -> Graph:
         with torch.cuda.device(image.device):
-            if self._side is None:
-                self._side = torch.cuda.Stream()
+            self._side = self._side or torch.cuda.Stream()
             return Graph(function, image, self._side)
 
     def _replay(self, graph: Graph, image: Tensor) -> Tensor:

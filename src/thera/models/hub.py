@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from thera.errors import InvalidInput, ModelError
@@ -12,7 +13,7 @@ SUFFIXES = (".onnx", ".safetensors", ".pkl")  # in order of preference
 
 def download(repository: str) -> Path:
     """The model file of a repository, downloaded once and then read from the local cache."""
-    if len(repository.split("/")) != 2 or not all(repository.split("/")):
+    if not re.fullmatch("[^/]+/[^/]+", repository):
         raise InvalidInput(f"hf:{repository} names no repository: write hf:owner/repository.")
     hub = require("huggingface_hub", "hub", f"hf:{repository}")
     errors = require("huggingface_hub.errors", "hub", f"hf:{repository}")

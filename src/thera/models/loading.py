@@ -61,9 +61,6 @@ def load(
 ) -> Model:
     """A model, by the name of a shipped one, a file, or `hf:owner/repository`.
 
-    A file's content says what it is: ONNX, safetensors, or a published checkpoint (a pickle, which is read
-    without running anything in it).
-
     `engine`: "onnx" (ONNX Runtime, on the CPU) or "torch". "auto" is ONNX Runtime for shipped models and ONNX
     files, and PyTorch for other files, another `device` than the CPU and another `precision` than "f32".
     `device`: "cpu", "cuda", "cuda:N" or "mps". "auto" is the CPU with ONNX Runtime. With PyTorch it is CUDA

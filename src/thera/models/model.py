@@ -13,7 +13,7 @@ import numpy as np
 from thera.errors import InvalidInput, ModelError
 from thera.field import Filter, Gaussian, HeatField, Seamless
 from thera.field.ensemble import ROTATIONS, mean
-from thera.field.grid import Axis, axes
+from thera.field.grid import axes
 from thera.field.namespace import array_namespace
 from thera.field.psf import as_filter, to_numpy
 from thera.field.render import Band, deterministic, plan, whole
@@ -136,8 +136,11 @@ class Model:
         """
         check_image(image)
         shape = tuple(image.shape[:2])
-        rows, cols = self._grid(shape, scale, size)
-        size = (len(rows), len(cols))
+        try:
+            rows, cols = self._axes(shape, scale, size, None)
+        except TypeError:  # a list or an array cannot be a cache key
+            rows, cols = axes(shape, scale, size, None)
+        size = len(rows), len(cols)
         turns, steps = range(ROTATIONS if ensemble else 1), (rows.step, cols.step)
         filters = [self.psf(steps, turn) if psf is None else as_filter(psf) for turn in turns]
         features_of = self._engine.features if self._replay is None else self._replay.compute
@@ -158,18 +161,9 @@ class Model:
         key = ("upscale", shape, size, ensemble, *filters) if replayable else None
         return like(self._replay.replay(key, compute, image, outputs=size[0] * size[1]), image)
 
-    def _grid(self, shape: tuple[int, ...], scale: Any, size: Any) -> tuple[Axis, Axis]:
-        try:
-            return self._axes(shape, scale, size, None)
-        except TypeError:  # a list or an array cannot be a cache key
-            return axes(shape, scale, size, None)  # type: ignore[arg-type]
-
 
 def quarter_turns(array: Array, quarters: int) -> Array:
-    """numpy.rot90 of the first two axes, for NumPy arrays and PyTorch tensors."""
-    if array_api_compat.is_torch_array(array):
-        return array.rot90(quarters, (0, 1))
-    return np.rot90(array, quarters)
+    return array_namespace(array).rot90(array, quarters, (0, 1))
 
 
 def like(array: Array, image: Array) -> Array:
@@ -182,10 +176,7 @@ def like(array: Array, image: Array) -> Array:
 
 
 def check_image(image: Any) -> None:
-    """Refuse what is not an H×W×3 image of finite floats.
-
-    Values on a GPU are not checked, because each check would wait for the GPU.
-    """
+    """Refuse what is not an H×W×3 image of floats. They must be finite, which is checked on the CPU only."""
     if not (array_api_compat.is_numpy_array(image) or array_api_compat.is_torch_array(image)):
         kind = type(image).__name__
         raise InvalidInput(f"The image is of type {kind}: give a NumPy array or a PyTorch tensor, H×W×3.")
@@ -201,6 +192,4 @@ def check_image(image: Any) -> None:
             f"The image holds {image.dtype}: give floats in [0, 1], so divide integers by their range."
         )
     if str(array_api_compat.device(image)) == "cpu" and not bool(xp.all(xp.isfinite(image))):
-        raise InvalidInput(
-            "The image has NaN or infinite values: give floats in [0, 1], so replace them first."
-        )
+        raise InvalidInput("The image has NaN or infinite values: replace them by floats in [0, 1] first.")

@@ -12,6 +12,7 @@ import numpy as np
 from thera.errors import InvalidInput, ModelError
 from thera.files import replacing
 from thera.models.loading import load_network
+from thera.models.onnx_engine import OUTPUTS
 from thera.models.weights import check_storage, describe, is_half, save_safetensors
 from thera.optional import require
 
@@ -54,9 +55,7 @@ def convert(source: str | Path, path: str | Path, storage: str = "f32") -> None:
     write(network, path, storage, metadata)
 
 
-def onnx_bytes(
-    network: Thera | str | Path, storage: str = "f16", metadata: dict[str, Any] | None = None
-) -> bytes:
+def onnx_bytes(network: Thera | str | Path, storage: str = "f16", metadata: Any = None) -> bytes:
     """What `export` writes."""
     check_storage(storage)
     torch = require("torch", "export", "ONNX export")
@@ -66,9 +65,7 @@ def onnx_bytes(
         network, stored = load_network(network)
         metadata = {**stored, **(metadata or {})}
     if not network.spec.renderable:
-        raise ModelError(
-            f"{network.spec.name} is an ablation whose fields cannot be rendered: export another model."
-        )
+        raise ModelError(f"{network.spec.name} is an ablation without fields to render: export another.")
 
     sizes = {2: torch.export.Dim("height", min=1), 3: torch.export.Dim("width", min=1)}
     with warnings.catch_warnings():
@@ -95,13 +92,9 @@ def onnx_bytes(
 
 def strip(model: Any) -> None:
     """Remove the exporter's notes: they name the source file and line of every node."""
-    model.doc_string = ""
-    del model.metadata_props[:]
     graph = model.graph
-    graph.doc_string = ""
-    del graph.metadata_props[:]
     del graph.value_info[:]
-    for part in (*graph.node, *graph.input, *graph.output, *graph.initializer):
+    for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
         part.doc_string = ""
         del part.metadata_props[:]
 
@@ -110,18 +103,11 @@ def add_constants(graph: Any, network: Thera) -> None:
     """Add the last layer, the frequency bank and κ to the graph's outputs: they turn features into fields."""
     from onnx import TensorProto, helper, numpy_helper
 
-    weight, bias = network.folded_head()
-    constants = {
-        "head_weight": weight,
-        "head_bias": bias,
-        "components": network.components,
-        "kappa": network.kappa,
-    }
-    for name, tensor in constants.items():
+    constants = *network.folded_head(), network.components, network.kappa
+    for name, tensor in zip(OUTPUTS[1:], constants, strict=True):
         value = tensor.detach().numpy()
-        stored = f"{name}.value"
-        graph.initializer.append(numpy_helper.from_array(value, stored))
-        graph.node.append(helper.make_node("Identity", [stored], [name]))
+        graph.initializer.append(numpy_helper.from_array(value, f"{name}.value"))
+        graph.node.append(helper.make_node("Identity", [f"{name}.value"], [name]))
         graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape))
 
 
@@ -136,6 +122,6 @@ def store_half(graph: Any) -> None:
             half = numpy_helper.to_array(tensor).astype(np.float16)
             tensor.CopyFrom(numpy_helper.from_array(half, f"{name}.f16"))
             casts.append(helper.make_node("Cast", [tensor.name], [name], to=TensorProto.FLOAT))
-    nodes = [*casts, *graph.node]
+    casts.extend(graph.node)
     del graph.node[:]
-    graph.node.extend(nodes)
+    graph.node.extend(casts)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import pickle
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,20 +18,6 @@ import numpy as np
 from thera.errors import ModelError, UnsafeCheckpoint
 
 NUMBERS = frozenset(("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"))
-# What the unpickler raises for damaged files.
-_DAMAGE = (
-    pickle.UnpicklingError,
-    struct.error,
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    MemoryError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
 LARGEST_TREE = 100_000  # containers and values; published checkpoints have fewer than 2,000
 
 
@@ -43,7 +28,9 @@ def read_pickle(path: str | Path) -> Any:
             return _plain(_Unpickler(file).load(), [LARGEST_TREE])
     except ModelError as refusal:
         raise type(refusal)(f"{path} is refused, and no code in it was run: {refusal}") from None
-    except _DAMAGE as error:
+    except OSError:
+        raise
+    except Exception as error:  # the unpickler raises errors of many kinds for a damaged file
         raise ModelError(f"{path} is a damaged pickle ({error}): download it again.") from error
 
 
@@ -68,10 +55,9 @@ class _DType:
     __slots__ = ("code", "order")
 
     def __init__(self, code: Any, *flags: Any) -> None:
-        kind = code.lstrip("<>=|") if isinstance(code, str) else code
-        if not isinstance(kind, str) or kind not in NUMBERS:
+        if not isinstance(code, str) or code.lstrip("<>=|") not in NUMBERS:
             raise UnsafeCheckpoint(f"it holds values of type {code!r}, but only plain numbers are allowed.")
-        self.code, self.order = kind, "<"
+        self.code, self.order = code.lstrip("<>=|"), "<"
 
     def __setstate__(self, state: Any) -> None:
         order, *structure = state[1:5]
@@ -104,18 +90,13 @@ def _filled(data: Any, dtype: Any, shape: Any, order: str) -> np.ndarray:
         raise ModelError("it holds an array without a valid shape.")
     if len(data) != math.prod(shape) * dtype.dtype.itemsize:
         raise ModelError(f"it holds {len(data)} bytes for an array of shape {shape}.")
-    flat = np.frombuffer(bytes(data), dtype.dtype)
-    return flat.reshape(shape, order="F" if order == "F" else "C")
+    return np.frombuffer(bytes(data), dtype.dtype).reshape(shape, order="F" if order == "F" else "C")
 
 
 def _reconstruct(kind: Any, *start: Any) -> _Array:
     if kind is not _NDARRAY:
         raise UnsafeCheckpoint("it holds an array that is not a numpy.ndarray.")
     return _Array()
-
-
-def _scalar(dtype: Any, data: Any) -> np.ndarray:
-    return _filled(data, dtype, (), "C")
 
 
 def _refuse_ndarray(*arguments: Any) -> NoReturn:
@@ -129,29 +110,20 @@ def _latin1(text: Any, encoding: Any = "latin1") -> bytes:
     return text.encode("latin1")
 
 
-def _no_bytes() -> bytes:
-    """Protocols 0 to 2 write empty bytes as a call without arguments."""
-    return b""
-
-
-def _dict(*items: Any) -> dict[Any, Any]:
-    return dict(*items)
-
-
 _NDARRAY = _StandIn(_refuse_ndarray)
 _NUMPY = {
     "multiarray._reconstruct": _StandIn(_reconstruct),
-    "multiarray.scalar": _StandIn(_scalar),
+    "multiarray.scalar": _StandIn(lambda dtype, data: _filled(data, dtype, (), "C")),
     "numeric._frombuffer": _StandIn(_filled),  # protocol 5
 }
 _NAMES = {
     "numpy.ndarray": _NDARRAY,
     "numpy.dtype": _StandIn(_DType),
     **{f"numpy.{core}.{name}": function for core in ("core", "_core") for name, function in _NUMPY.items()},
-    "flax.core.frozen_dict.FrozenDict": _StandIn(_dict),
-    "collections.OrderedDict": _StandIn(_dict),
+    "flax.core.frozen_dict.FrozenDict": _StandIn(dict),
+    "collections.OrderedDict": _StandIn(dict),
     "_codecs.encode": _StandIn(_latin1),
-    "__builtin__.bytes": _StandIn(_no_bytes),
+    "__builtin__.bytes": _StandIn(lambda: b""),  # how protocols 0 to 2 write empty bytes
 }
 
 
@@ -159,12 +131,9 @@ class _Unpickler(pickle._Unpickler):
     """Python's unpickler written in Python: the one in C allocates whatever size a damaged file names."""
 
     def find_class(self, module: str, name: str) -> Any:
-        try:
-            return _NAMES[f"{module}.{name}"]
-        except KeyError:
-            raise UnsafeCheckpoint(
-                f"it asks for {module}.{name}, but only NumPy arrays and plain containers are allowed."
-            ) from None
+        if found := _NAMES.get(f"{module}.{name}"):
+            return found
+        raise UnsafeCheckpoint(f"it asks for {module}.{name}: only NumPy arrays and containers are allowed.")
 
     def persistent_load(self, pid: Any) -> NoReturn:
         raise UnsafeCheckpoint("it asks for an object outside the file.")

@@ -81,7 +81,6 @@ def published_path(name: str, dimensions: int) -> str:
 
 
 def load_published(path: str | Path) -> Thera:
-    """The network in a published checkpoint."""
     return from_checkpoint(read_pickle(path), str(path))
 
 
@@ -92,10 +91,10 @@ def from_checkpoint(checkpoint: Any, source: str) -> Thera:
 
     try:
         tree, backbone, size = checkpoint["model"]["params"], checkpoint["backbone"], checkpoint["size"]
-    except (KeyError, TypeError, IndexError) as error:
+    except (KeyError, TypeError, IndexError):
         raise ModelError(
-            f"{source} is not a published checkpoint: it has no model, backbone and size."
-        ) from error
+            f"{source} is no published checkpoint: it lacks a model, backbone or size."
+        ) from None
     if backbone not in BACKBONES:
         raise ModelError(f"{source} has the backbone {backbone!r}: it must be one of {', '.join(BACKBONES)}.")
     spec = Spec(BACKBONES[backbone], size, published=True)
@@ -112,25 +111,18 @@ def state_dict(tree: Any, expected: dict[str, Tensor], source: str) -> dict[str,
         path = published_path(name, parameter.ndim)
         if path not in found:
             raise ModelError(f"{source} lacks the parameter params/{path}: download it again.")
-        theirs = np.shape(found[path])
         kernel, shape = path.endswith("/kernel"), tuple(parameter.shape)
-        ours = our_layout(found.pop(path), parameter.ndim) if kernel else np.asarray(found.pop(path))
-        if ours.shape != shape:
-            wanted = (*shape[2:], shape[1], shape[0]) if kernel else shape
-            raise ModelError(f"{source} has params/{path} of shape {theirs}: it must be {wanted}.")
+        wanted = (*shape[2:], shape[1], shape[0]) if kernel else shape  # height×width×in×out
+        theirs = np.asarray(found.pop(path))
+        ours = theirs[0, 0] if kernel and theirs.shape == (1, 1, *wanted) else theirs
+        if ours.shape != wanted:
+            raise ModelError(f"{source} has params/{path} of shape {theirs.shape}: it must be {wanted}.")
+        ours = np.moveaxis(ours, (-1, -2), (0, 1)) if kernel else ours
         state[name] = torch.from_numpy(np.array(ours, np.float32, order="C"))
     if found:
         names = ", ".join(f"params/{path}" for path in sorted(found)[:3])
         raise ModelError(f"{source} has parameters that no published model has: {names}.")
     return state
-
-
-def our_layout(kernel: Any, dimensions: int) -> np.ndarray:
-    """height×width×in×out as out×in×height×width, and 1×1×in×out or in×out as out×in."""
-    kernel = np.asarray(kernel)
-    if dimensions == 2 and kernel.shape[:-2] == (1, 1):
-        kernel = kernel[0, 0]
-    return np.moveaxis(kernel, (-1, -2), (0, 1)) if kernel.ndim >= 2 else kernel
 
 
 def numbered(tree: Any) -> Any:
@@ -154,7 +146,6 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"a": {"b": x}} → {"a/b": x}."""
     flat: dict[str, Any] = {}
     for name, branch in tree.items():
-        flat |= (
-            flatten(branch, f"{prefix}{name}/") if isinstance(branch, dict) else {f"{prefix}{name}": branch}
-        )
+        path = f"{prefix}{name}"
+        flat |= flatten(branch, f"{path}/") if isinstance(branch, dict) else {path: branch}
     return flat

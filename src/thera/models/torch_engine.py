@@ -54,9 +54,7 @@ class TorchEngine:
         self._graphs = GraphCache(self.asarray) if on_cuda else None
 
     def asarray(self, image: Array) -> Tensor:
-        if not isinstance(image, Tensor):
-            image = torch.from_numpy(np.ascontiguousarray(image))
-        return image.detach().to(self._device, torch.float32, copy=True).contiguous()
+        return as_tensor(image).to(self._device, torch.float32, copy=True).contiguous()
 
     def features(self, image: Tensor) -> Tensor:
         if self._graphs is None or not _is_small(image):
@@ -64,9 +62,7 @@ class TorchEngine:
         return self._graphs(("features", image.shape), self.compute, image)
 
     def replay(self, key: Hashable | None, function: Function, image: Array, outputs: int = 0) -> Tensor:
-        if not isinstance(image, Tensor):
-            image = torch.from_numpy(np.ascontiguousarray(image))
-        image = image.detach()
+        image = as_tensor(image)
         if self._graphs is None or key is None or not (_is_small(image) and outputs <= GRAPH_OUTPUT):
             return function(self.asarray(image))
         return self._graphs(key, function, image)
@@ -82,6 +78,10 @@ class TorchEngine:
         return y[0].permute(1, 2, 0).float().contiguous()
 
 
+def as_tensor(image: Array) -> Tensor:
+    return image.detach() if isinstance(image, Tensor) else torch.from_numpy(np.ascontiguousarray(image))
+
+
 def _is_small(image: Tensor) -> bool:
     return image.shape[0] * image.shape[1] <= GRAPH_PIXELS
 
@@ -94,11 +94,7 @@ def resolve_device(device: str) -> torch.device:
         found = torch.device(device)
     except RuntimeError as error:
         raise InvalidInput(f"There is no device {device!r}: use auto, cpu, cuda, cuda:N or mps.") from error
-    count = {
-        "cpu": 1,
-        "cuda": torch.cuda.device_count(),
-        "mps": int(torch.backends.mps.is_available()),
-    }
+    count = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
     if (found.index or 0) >= count.get(found.type, 0):
         raise InvalidInput(
             f"PyTorch finds no device {device!r}: use 'cpu', or install a PyTorch built for it."

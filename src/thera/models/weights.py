@@ -37,10 +37,9 @@ def check_storage(storage: str) -> None:
 
 def describe(network: Thera, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
     """The description stored in a file: the network, its number of parameters, and `metadata`."""
-    extra = metadata or {}
+    stored = {"name": network.spec.name, **(metadata or {})}
     parameters = sum(p.numel() for p in network.parameters())
-    name = extra.get("name", network.spec.name)
-    return {**extra, **network.spec.to_dict(), "name": name, "parameters": parameters}
+    return {**stored, **network.spec.to_dict(), "name": stored["name"], "parameters": parameters}
 
 
 def save_safetensors(
@@ -100,13 +99,12 @@ def build(spec: Spec, state: dict[str, Tensor], source: str) -> Thera:
     from thera.networks import Thera
 
     network = Thera(spec).eval()
-    expected = network.state_dict()
-    for name, tensor in expected.items():
+    expected = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+    for name, shape in expected.items():
         if name not in state:
             raise ModelError(f"{source} lacks the parameter {name} of {spec.name}: download it again.")
-        if state[name].shape != tensor.shape:
-            given, wanted = tuple(state[name].shape), tuple(tensor.shape)
-            raise ModelError(f"{source} has {name} of shape {given}: {spec.name} needs {wanted}.")
+        if (given := tuple(state[name].shape)) != shape:
+            raise ModelError(f"{source} has {name} of shape {given}: {spec.name} needs {shape}.")
     if unknown := sorted(state.keys() - expected.keys()):
         raise ModelError(f"{source} has parameters that {spec.name} does not know: {', '.join(unknown[:3])}.")
     network.load_state_dict({name: tensor.float() for name, tensor in state.items()})
