@@ -15,10 +15,10 @@ from collections.abc import Callable
 import torch
 from harness import Setting, fastest, microseconds, run
 
-from thera.kernels import field
+from thera.kernels import field, norm
 from thera.kernels.common import Tile
 from thera.kernels.convnext import block as kernels
-from thera.kernels.convnext import depthwise, norm
+from thera.kernels.convnext import depthwise
 from thera.kernels.convnext.block import fused_block, fused_block_backward
 from thera.networks import convnext
 
@@ -96,7 +96,7 @@ def gradient_calls() -> tuple[Callable[[], object], Callable[[], object]]:
     for width, count in convnext.STAGES:
         gout, x, unit, rstd, taps, *_ = tensors(width)[1]
         parts = 4 * width // kernels.BACKWARD[width].channels
-        norms += [(unit.new_zeros(parts, N * H * W, width), unit, rstd)] * count
+        norms += [(unit.new_zeros(parts, N * H * W, width), unit, rstd, width)] * count
         convolutions += [(gout, x, unit, taps)] * count
     return (
         lambda: [norm.norm_backward(*arguments) for arguments in norms],

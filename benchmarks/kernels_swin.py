@@ -65,7 +65,7 @@ def passes(shift: int = swinir.SHIFT) -> dict[str, tuple[Callable[[], object], f
     x = swinir.fit(x, N, H, W, D)
     keep = torch.ones(2, N, device="cuda")
     with torch.no_grad():
-        out, s = kernels.forward(x, keep, shift, layer.norm1.eps, p)
+        out, s = kernels.forward(x, keep, shift, layer.norm1.eps, p.table, kernels.fold(p, x.dtype))
     x, g, w = x.view(M, -1), torch.randn_like(out).view(M, -1), s.weights
     wide, qkv, one = torch.randn_like(s.hidden), torch.randn_like(s.qkv), 2 * M * D
     scratch, gposition = torch.zeros_like(g), torch.randn(6, 64, 64, device="cuda")
@@ -81,7 +81,10 @@ def passes(shift: int = swinir.SHIFT) -> dict[str, tuple[Callable[[], object], f
         "expand backward": (lambda: kernels.expand_backward(g, w.project, s.hidden, keep[1], H * W), 5 * one),
         "∂expand product": (lambda: wide.T @ s.unit2, 3 * one),
         "∂unit2 product": (lambda: wide @ w.expand, 3 * one),
-        "norm2 backward": (lambda: kernels.norm_backward(scratch, s.unit2, s.rstd2, g), 4 * one),
+        "norm2 backward": (
+            lambda: kernels.norm_backward(scratch, s.unit2, s.rstd2, swinir.WIDTH, g),
+            4 * one,
+        ),
         "∂proj product": (lambda: g.T @ s.attended, 2 * one),
         "∂attended product": (lambda: g @ w.proj, 2 * one),
         "attention backward": (
@@ -90,7 +93,10 @@ def passes(shift: int = swinir.SHIFT) -> dict[str, tuple[Callable[[], object], f
         ),
         "∂qkv product": (lambda: qkv.T @ s.unit1, 4 * one),
         "∂unit1 product": (lambda: qkv @ w.qkv, 4 * one),
-        "norm1 backward": (lambda: kernels.norm_backward(scratch, s.unit1, s.rstd1, g), 4 * one),
+        "norm1 backward": (
+            lambda: kernels.norm_backward(scratch, s.unit1, s.rstd1, swinir.WIDTH, g),
+            4 * one,
+        ),
         "unfold": (lambda: kernels.unfold(p, w, gposition), 0),
     }
 

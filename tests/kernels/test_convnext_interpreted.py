@@ -53,10 +53,9 @@ def prepared_error() -> float:
 
 def report() -> dict[str, object]:
     from thera.kernels.common import Tile
-    from thera.kernels.convnext import block, depthwise, weights
+    from thera.kernels.convnext import block, depthwise
 
     block.MULTIPROCESSORS = depthwise.MULTIPROCESSORS = 4  # few programs, so that each has several tiles
-    weights.NORM_ROWS = 32  # and each of the norm's gradients several parts
     block.SMALL = 0
     block.FORWARD_SMALL = Tile(pixels=32, channels=32)
     for width in (8, 16, 24):

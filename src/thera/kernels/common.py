@@ -65,12 +65,6 @@ def gelu_slope(h, g, s):
     return s + (g - g * s) * (1.5957691216057308 + 0.21406444881780075 * (h * h))
 
 
-@triton.jit
-def norm_gradient(gu, u, D: tl.constexpr):
-    """σ ∂x from ∂u, where u = (x - mean)/σ over the D channels of a row."""
-    return gu - tl.sum(gu, 1)[:, None] / D - u * (tl.sum(gu * u, 1)[:, None] / D)
-
-
 def fast_gelu(operand: torch.dtype) -> bool:
     """True if the approximate `gelu` is exact enough and can run."""
     return operand != torch.float32 and not INTERPRETED

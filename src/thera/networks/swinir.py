@@ -25,7 +25,7 @@ from thera.kernels.swin.sizes import (
 )
 
 if TYPE_CHECKING:
-    from thera.kernels.swin.weights import Parameters
+    from thera.kernels.swin.weights import Folded, Parameters
 
 GROUPS = (7, 6)  # Swin layers in each residual group
 SHIFT = WINDOW // 2
@@ -167,6 +167,7 @@ class SwinLayer(nn.Module):
     def __init__(self, shift: int) -> None:
         super().__init__()
         self.shift = shift
+        self.folded: dict[torch.dtype, Folded] | None = None  # of final parameters, by operand
         self.norm1 = LayerNorm(WIDTH)
         self.attention = Attention()
         self.norm2 = LayerNorm(WIDTH)
@@ -197,7 +198,8 @@ class SwinLayer(nn.Module):
         """`forward` of an aligned x by the kernels. operand: the dtype of matrix products."""
         from thera.kernels.swin.layer import swin_layer
 
-        return swin_layer(x, keep, self.shift, self.norm1.eps, self.kernel_parameters(), operand)
+        parameters = self.kernel_parameters()
+        return swin_layer(x, keep, self.shift, self.norm1.eps, parameters, operand, self.folded)
 
     def kernel_parameters(self) -> Parameters:
         from thera.kernels.swin.weights import Parameters
@@ -217,6 +219,7 @@ class SwinLayer(nn.Module):
         self.attention.align()
         self.expand = _linear(fit(self.expand.weight, h, d), fit(self.expand.bias, h))
         self.project = _linear(fit(self.project.weight, d, h), fit(self.project.bias, d))
+        self.folded = {}
 
 
 class Group(nn.Module):

@@ -81,12 +81,6 @@ POSITIVE: Rule = (lambda n: n >= 1, "at least 1")
 NOT_NEGATIVE: Rule = (lambda v: v >= 0, "0 or more")
 SHARE: Rule = (lambda v: 0 <= v <= 1, "in [0, 1]")
 DECAY: Rule = (lambda v: 0 <= v < 1, "in [0, 1)")
-#: Keys that earlier versions stored in checkpoints, and their present names; "" for removed keys.
-FORMER_KEYS = {
-    ("data", "detail"): "",
-    ("objective", "seam"): "",
-    ("objective", "together"): "ensemble_weight",
-}
 #: What is required of values, beyond their types.
 RULES: dict[str, Rule] = {
     "data.patch": POSITIVE,
@@ -160,16 +154,6 @@ class Config:
         return cls(**parsed)
 
     @classmethod
-    def stored(cls, values: dict[str, Any]) -> Config:
-        """From what `to_dict` gave, in this version or an earlier one. Removed keys must have been 0."""
-        values = {key: dict(value) if isinstance(value, dict) else value for key, value in values.items()}
-        for (section, key), name in FORMER_KEYS.items():
-            value = values.get(section, {}).pop(key, 0)
-            if value:
-                values[section][name or key] = value
-        return cls.parse(values)
-
-    @classmethod
     def read(cls, path: str | Path, changes: Sequence[str] = ()) -> Config:
         """From a TOML file. `changes` set some of its keys, each as "optimiser.rate=2e-4"."""
         return cls.parse(changed(read_toml(path), changes))
@@ -179,7 +163,7 @@ class Config:
 
     def check_unchanged(self, stored: dict[str, Any], changes: Sequence[str] = ()) -> None:
         """Refuse to continue a run that was begun with other values. `changes`: other differences found."""
-        begun, given = Config.stored(stored), self.flat()
+        begun, given = Config.parse(stored), self.flat()
         found = [f"{k} = {given[k]!r}, not {v!r}" for k, v in begun.flat().items() if given[k] != v]
         if found or changes:
             raise InvalidInput(

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from thera.kernels.common import MULTIPROCESSORS, SIZES, Tile, fast_gelu, gelu, gelu_slope
 from thera.kernels.convnext.depthwise import depthwise, depthwise_backward
-from thera.kernels.convnext.norm import norm_backward
-from thera.kernels.convnext.weights import Folded, fold, unfold
+from thera.kernels.convnext.weights import fold, unfold
+from thera.kernels.norm import norm_backward
 from thera.kernels.sums import beside, summed
 
 # By width. The channels are hidden units. benchmarks/kernels.py compares these with others.
@@ -47,70 +47,56 @@ BACKWARD = {
 def _forward(
     x, taps, w1, b1, w2, b2, out, unit, rstd, M, H, W, eps,
     D: tl.constexpr, HIDDEN: tl.constexpr, SAVE: tl.constexpr, FAST: tl.constexpr,
-    BM: tl.constexpr, BD: tl.constexpr, BH: tl.constexpr,
-):  # fmt: skip
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    channel = tl.arange(0, BD)
-    ok, real = rows < M, channel < D
-    z = depthwise(x, taps, rows, ok, channel, H, W, D, BM, BD)
-    z = tl.where(real[None, :], z - tl.sum(z, 1)[:, None] / D, 0.0)
-    r = tl.rsqrt(tl.sum(z * z, 1) / D + eps)
-    u = (z * r[:, None]).to(w1.dtype.element_ty)
-    at = rows.to(tl.int64)[:, None] * D + channel[None, :]
-    inside = ok[:, None] & real[None, :]
-    if SAVE:
-        tl.store(unit + at, u, inside)
-        tl.store(rstd + rows, r, ok)
-    y = tl.zeros((BM, BD), tl.float32)
-    for k in range(0, HIDDEN, BH):
-        hidden = k + tl.arange(0, BH)
-        expand = tl.load(w1 + hidden[None, :] * D + channel[:, None], real[:, None], 0.0)
-        h = tl.dot(u, expand, input_precision="ieee") + tl.load(b1 + hidden)[None, :]
-        g, _ = gelu(h, FAST)
-        project = tl.load(w2 + channel[None, :] * HIDDEN + hidden[:, None], real[None, :], 0.0)
-        y = tl.dot(g.to(u.dtype), project, y, input_precision="ieee")
-    y += tl.load(x + at, inside, 0.0).to(tl.float32) + tl.load(b2 + channel, real, 0.0)[None, :]
-    tl.store(out + at, y.to(out.dtype.element_ty), inside)
-
-
-@triton.jit(do_not_specialize=SIZES)
-def _forward_split(
-    x, taps, w1, b1, w2, b2, out, unit, rstd, M, H, W, eps,
-    D: tl.constexpr, HIDDEN: tl.constexpr, SAVE: tl.constexpr, FAST: tl.constexpr,
     BM: tl.constexpr, FIRST: tl.constexpr, BH: tl.constexpr,
 ):  # fmt: skip
-    """As `_forward`. A matrix must be a power of two wide: 96 channels are FIRST = 64 and REST = 32."""
-    REST: tl.constexpr = D - FIRST
+    """A matrix must be a power of two wide: 96 channels are FIRST = 64 and REST = 32, or padded to 128."""
+    REST: tl.constexpr = D - FIRST if D > FIRST else 0
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    c0, c1 = tl.arange(0, FIRST), FIRST + tl.arange(0, REST)
-    ok = rows < M
+    c0 = tl.arange(0, FIRST)
+    ok, real = rows < M, c0 < D
+    row, inside = rows.to(tl.int64)[:, None] * D, ok[:, None] & real[None, :]
     z0 = depthwise(x, taps, rows, ok, c0, H, W, D, BM, FIRST)
-    z1 = depthwise(x, taps, rows, ok, c1, H, W, D, BM, REST)
-    mean = ((tl.sum(z0, 1) + tl.sum(z1, 1)) / D)[:, None]
-    z0, z1 = z0 - mean, z1 - mean
-    r = tl.rsqrt((tl.sum(z0 * z0, 1) + tl.sum(z1 * z1, 1)) / D + eps)
-    u0, u1 = (z0 * r[:, None]).to(w1.dtype.element_ty), (z1 * r[:, None]).to(w1.dtype.element_ty)
-    row, inside = rows.to(tl.int64)[:, None] * D, ok[:, None]
-    at0, at1 = row + c0[None, :], row + c1[None, :]
-    if SAVE:
-        tl.store(unit + at0, u0, inside)
-        tl.store(unit + at1, u1, inside)
-        tl.store(rstd + rows, r, ok)
+    total = tl.sum(z0, 1)
+    if REST:
+        c1 = FIRST + tl.arange(0, REST)
+        z1 = depthwise(x, taps, rows, ok, c1, H, W, D, BM, REST)
+        total += tl.sum(z1, 1)
+    z0 = tl.where(real[None, :], z0 - total[:, None] / D, 0.0)
+    squares = tl.sum(z0 * z0, 1)
+    if REST:
+        z1 -= total[:, None] / D
+        squares += tl.sum(z1 * z1, 1)
+    r = tl.rsqrt(squares / D + eps)
+    u0 = (z0 * r[:, None]).to(w1.dtype.element_ty)
     y0 = tl.zeros((BM, FIRST), tl.float32)
-    y1 = tl.zeros((BM, REST), tl.float32)
+    if SAVE:
+        tl.store(unit + row + c0[None, :], u0, inside)
+        tl.store(rstd + rows, r, ok)
+    if REST:
+        u1 = (z1 * r[:, None]).to(w1.dtype.element_ty)
+        y1 = tl.zeros((BM, REST), tl.float32)
+        if SAVE:
+            tl.store(unit + row + c1[None, :], u1, ok[:, None])
     for k in range(0, HIDDEN, BH):
         hidden = k + tl.arange(0, BH)
         in1, in2 = w1 + hidden[None, :] * D, w2 + hidden[:, None]
-        h = tl.dot(u0, tl.load(in1 + c0[:, None]), input_precision="ieee") + tl.load(b1 + hidden)[None, :]
-        h = tl.dot(u1, tl.load(in1 + c1[:, None]), h, input_precision="ieee")
+        h = tl.dot(u0, tl.load(in1 + c0[:, None], real[:, None], 0.0), input_precision="ieee")
+        h += tl.load(b1 + hidden)[None, :]
+        if REST:
+            h = tl.dot(u1, tl.load(in1 + c1[:, None]), h, input_precision="ieee")
         g, _ = gelu(h, FAST)
         short = g.to(u0.dtype)
-        y0 = tl.dot(short, tl.load(in2 + c0[None, :] * HIDDEN), y0, input_precision="ieee")
-        y1 = tl.dot(short, tl.load(in2 + c1[None, :] * HIDDEN), y1, input_precision="ieee")
-    y0 += tl.load(x + at0, inside, 0.0).to(tl.float32) + tl.load(b2 + c0)[None, :]
-    y1 += tl.load(x + at1, inside, 0.0).to(tl.float32) + tl.load(b2 + c1)[None, :]
-    tl.store(out + at0, y0.to(out.dtype.element_ty), inside)
-    tl.store(out + at1, y1.to(out.dtype.element_ty), inside)
+        project = tl.load(in2 + c0[None, :] * HIDDEN, real[None, :], 0.0)
+        y0 = tl.dot(short, project, y0, input_precision="ieee")
+        if REST:
+            y1 = tl.dot(short, tl.load(in2 + c1[None, :] * HIDDEN), y1, input_precision="ieee")
+    at = row + c0[None, :]
+    y0 += tl.load(x + at, inside, 0.0).to(tl.float32) + tl.load(b2 + c0, real, 0.0)[None, :]
+    tl.store(out + at, y0.to(out.dtype.element_ty), inside)
+    if REST:
+        at = row + c1[None, :]
+        y1 += tl.load(x + at, ok[:, None], 0.0).to(tl.float32) + tl.load(b2 + c1)[None, :]
+        tl.store(out + at, y1.to(out.dtype.element_ty), ok[:, None])
 
 
 @triton.jit
@@ -198,10 +184,10 @@ def forward(
     unit = w1.new_empty((N, H, W, d) if save else 0)
     rstd = b1.new_empty((N, H, W) if save else 0)
     split = d < BD and not small  # a small image has its 96 channels padded to 128
-    (_forward_split if split else _forward)[(triton.cdiv(M, tile.pixels),)](
+    _forward[(triton.cdiv(M, tile.pixels),)](
         x, taps.contiguous(), w1.contiguous(), b1, w2.contiguous(), b2, out, unit, rstd, M, H, W, eps,
         D=d, HIDDEN=4 * d, SAVE=save, BM=tile.pixels, BH=tile.channels,
-        FAST=fast_gelu(w1.dtype), **({"FIRST": BD // 2} if split else {"BD": BD}), **tile.launch(),
+        FAST=fast_gelu(w1.dtype), FIRST=BD // 2 if split else BD, **tile.launch(),
     )  # fmt: skip
     return out, unit, rstd
 
@@ -239,7 +225,7 @@ def fused_block_backward(
     )  # fmt: skip
     with beside(x.device) as join:
         total = summed(sums)
-    gz = norm_backward(gunit, unit, rstd)
+    gz = norm_backward(gunit, unit, rstd, d)
     gx, gtaps = depthwise_backward(gout, x, gz, taps)
     gtaps = summed(gtaps)
     join()
@@ -251,7 +237,7 @@ def _(
     x: Tensor, depthwise: Tensor, gamma: Tensor, beta: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor,
     operand: torch.dtype, eps: float, save: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    weights = Folded.empty(w1, operand)
+    weights = fold(depthwise, gamma, beta, w1, b1, w2, operand)
     unit = weights.w1.new_empty(x.shape if save else 0)
     rstd = weights.b1.new_empty(x.shape[:3] if save else 0)
     return x.new_empty(x.shape), unit, rstd, *weights

@@ -16,9 +16,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from thera.kernels.norm import norm_backward
 from thera.kernels.swin.attention import attention, attention_backward
 from thera.kernels.swin.mlp import expand, expand_backward
-from thera.kernels.swin.norm import add_and_norm, norm, norm_backward
+from thera.kernels.swin.norm import add_and_norm, norm
+from thera.kernels.swin.sizes import WIDTH
 from thera.kernels.swin.weights import Folded, Parameters, fold, unfold
 
 
@@ -37,14 +39,15 @@ class Saved(NamedTuple):
     activated: Tensor  # M×384
 
 
-def forward(x: Tensor, keep: Tensor | None, shift: int, eps: float, p: Parameters) -> tuple[Tensor, Saved]:
+def forward(
+    x: Tensor, keep: Tensor | None, shift: int, eps: float, table: Tensor, weights: Folded
+) -> tuple[Tensor, Saved]:
     """The layer. x: N×H×W×192; keep: 2×N, the factors of stochastic depth for the two branches."""
     N, H, W, d = x.shape
     keep1, keep2 = (None, None) if keep is None else keep
-    weights = fold(p, x.dtype)
     x, unit1, rstd1 = norm(x.reshape(-1, d), None, eps)
     qkv = unit1 @ weights.qkv.T
-    attended, logsum = attention(qkv, p.table, keep1, shift, H, W)
+    attended, logsum = attention(qkv, table, keep1, shift, H, W)
     x, unit2, rstd2 = add_and_norm(x, attended, weights.proj, eps)
     hidden, activated = expand(unit2, weights.expand, keep2, H * W)
     out = x.addmm_(activated, weights.project.T)  # in place: the backward pass needs unit2, not x
@@ -63,11 +66,11 @@ def backward(
     gproject = g.T @ s.activated
     ghidden = expand_backward(g, w.project, s.hidden, keep2, H * W)
     gexpand = ghidden.T @ s.unit2
-    g = norm_backward(ghidden @ w.expand, s.unit2, s.rstd2, g)
+    g = norm_backward(ghidden @ w.expand, s.unit2, s.rstd2, WIDTH, g)
     gproj = g.T @ s.attended
     gqkv, gposition = attention_backward(g @ w.proj, s.qkv, s.logsum, p.table, keep1, shift, H, W)
     gweight = gqkv.T @ s.unit1
-    g = norm_backward(gqkv @ w.qkv, s.unit1, s.rstd1, g)
+    g = norm_backward(gqkv @ w.qkv, s.unit1, s.rstd1, WIDTH, g)
     return g.view(N, H, W, d), unfold(p, Folded(gweight, gproj, gexpand, gproject), gposition)
 
 
@@ -78,7 +81,8 @@ class Layer(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, keep: Tensor | None, shift: int, eps: float, *parameters: Tensor
     ) -> Tensor:
-        out, saved = forward(x, keep, shift, eps, Parameters(*parameters))
+        p = Parameters(*parameters)
+        out, saved = forward(x, keep, shift, eps, p.table, fold(p, x.dtype))
         ctx.save_for_backward(keep, *parameters, *saved.weights, *saved[1:])
         ctx.shift = shift
         return out
@@ -93,15 +97,20 @@ class Layer(torch.autograd.Function):
 
 @torch.compiler.disable
 def swin_layer(
-    x: Tensor, keep: Tensor | None, shift: int, eps: float, parameters: Parameters, operand: torch.dtype
-) -> Tensor:
+    x: Tensor, keep: Tensor | None, shift: int, eps: float, parameters: Parameters, operand: torch.dtype,
+    folded: dict[torch.dtype, Folded] | None,
+) -> Tensor:  # fmt: skip
     """The layer as one operation, which PyTorch's compiler leaves alone.
 
-    x: N×H×W×192; keep: 2×N×1×1×1 or None; operand: the dtype of matrix products, and of the result.
+    x: N×H×W×192; keep: 2×N×1×1×1 or None; operand: the dtype of matrix products, and of the result; folded:
+    where to keep the folded parameters if they are final.
     """
     x = x.to(operand).contiguous()
     keep = None if keep is None else keep.flatten(1).contiguous()
     with torch.autocast(x.device.type, enabled=False), torch.cuda.device_of(x):
         if torch.is_grad_enabled():
             return Layer.apply(x, keep, shift, eps, *parameters)
-        return forward(x, keep, shift, eps, parameters)[0]
+        weights = (folded or {}).get(operand) or fold(parameters, operand)
+        if folded is not None:
+            folded[operand] = weights
+        return forward(x, keep, shift, eps, parameters.table, weights)[0]

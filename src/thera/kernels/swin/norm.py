@@ -1,10 +1,9 @@
-"""The norms of the Swin layer: normalisation, alone or after a sum, and its gradient.
+"""The norms of the Swin layer: normalisation, alone or after a sum.
 
 | kernel | computes |
 | --- | --- |
 | norm | x normalised; or total = x + y and total normalised |
 | product, sum and norm | total = x + rows wᵀ and total normalised |
-| norm backward | the gradient of a branch that begins with a norm, plus that of the way past the branch |
 
 "product, sum and norm" keeps whole rows, which it needs for the sums over the channels, in shared memory:
 `can_keep_rows` says where it can run. The plain form is `thera.networks.swinir.LayerNorm`.
@@ -16,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from thera.kernels.available import can_run_large_kernels
-from thera.kernels.common import INTERPRETED, Tile, matmul_precision, norm_gradient
+from thera.kernels.common import INTERPRETED, Tile, matmul_precision
 from thera.kernels.swin.sizes import ALIGNED_WIDTH, WIDTH
 
 # benchmarks/kernels_swin.py compares these with others.
@@ -47,26 +46,6 @@ def _norm(
     u = tl.where((c == D)[None, :], 1.0, v * r[:, None])
     tl.store(unit + at, u.to(unit.dtype.element_ty), inside)
     tl.store(rstd + rows, r, ok)
-
-
-@triton.jit(do_not_specialize=["M"])
-def _norm_backward(
-    gunit, unit, rstd, gout, gx, M,
-    D: tl.constexpr, D_OUT: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr,
-):  # fmt: skip
-    """gx = gout, which goes past the branch, plus what comes back through its norm."""
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    c = tl.arange(0, BD)
-    ok = rows < M
-    inside = ok[:, None] & (c < D_OUT)[None, :]
-    real = (c < D)[None, :]
-    at = rows.to(tl.int64)[:, None] * D_OUT + c[None, :]
-    # 180 channels are not a whole number of 16-byte loads: the surplus is loaded, too, and then ignored.
-    gu = tl.where(real, tl.load(gunit + at, inside, 0.0).to(tl.float32), 0.0)
-    u = tl.where(real, tl.load(unit + at, inside, 0.0).to(tl.float32), 0.0)
-    g = tl.load(gout + at, inside, 0.0).to(tl.float32)
-    g += tl.where(real, norm_gradient(gu, u, D), 0.0) * tl.load(rstd + rows, ok, 0.0)[:, None]
-    tl.store(gx + at, g.to(gx.dtype.element_ty), inside)
 
 
 @triton.jit(do_not_specialize=["M"])
@@ -101,10 +80,6 @@ def _product_sum_norm(
     tl.store(rstd + r, s, r < M)
 
 
-def _row_sizes() -> dict[str, int]:
-    return {"D": WIDTH, "D_OUT": ALIGNED_WIDTH, "BM": NORM.pixels, "BD": NORM.channels}
-
-
 def can_keep_rows(t: Tensor) -> bool:
     """True if `product_sum_norm` can run: for 16-bit formats, on a GPU with a large shared memory."""
     return bool(INTERPRETED) or (t.dtype != torch.float32 and can_run_large_kernels())
@@ -116,18 +91,10 @@ def norm(x: Tensor, y: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tenso
     total, unit = (x if y is None else torch.empty_like(x)), torch.empty_like(x)
     rstd = x.new_empty(M, dtype=torch.float32)
     _norm[(triton.cdiv(M, NORM.pixels),)](
-        x, y, total, unit, rstd, M, eps, ADD=y is not None, **_row_sizes(), num_warps=NORM.warps
-    )
+        x, y, total, unit, rstd, M, eps, ADD=y is not None, D=WIDTH, D_OUT=ALIGNED_WIDTH,
+        BM=NORM.pixels, BD=NORM.channels, num_warps=NORM.warps,
+    )  # fmt: skip
     return total, unit, rstd
-
-
-def norm_backward(gunit: Tensor, unit: Tensor, rstd: Tensor, gout: Tensor) -> Tensor:
-    """The gradient of x, which goes into `norm` and also past the branch. All tensors are M×192."""
-    M, gx = gunit.shape[0], torch.empty_like(gout)
-    _norm_backward[(triton.cdiv(M, NORM.pixels),)](
-        gunit, unit, rstd, gout, gx, M, **_row_sizes(), num_warps=NORM.warps
-    )
-    return gx
 
 
 def product_sum_norm(x: Tensor, rows: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
