@@ -38,7 +38,7 @@ def _norm_backward(
 def norm_backward(
     gunit: Tensor, unit: Tensor, rstd: Tensor, width: int, gout: Tensor | None = None
 ) -> Tensor:
-    """∂x, where unit = (x - mean)·rstd over the first `width` channels, plus `gout`, which goes past the norm.
+    """∂x, where unit = (x - mean)·rstd over `width` channels, plus `gout`, which goes past the norm.
 
     gunit: ∂unit, or a stack of tensors that sum to it; unit, gout and ∂x: …×d.
     """
