@@ -102,3 +102,18 @@ def far_sighted() -> Callable[[str], Model]:
 def model() -> Model:
     """A model with the Air's halo and bank but without its cost."""
     return Model(Blurs(), {**Spec("edsr", "air").to_dict(), "name": "blurs", "parameters": 0})
+
+
+@pytest.fixture
+def evaluate() -> Callable[..., dict[float, float]]:
+    """The mean of a metric over images for each scale, by the protocol's own functions."""
+    from thera.evaluation.protocol import degrade, score, unit
+
+    def measure(upscale, images, scales, metric="psnr_y"):
+        def one(image, scale):
+            source, target = degrade(image, scale)
+            return score(upscale(unit(source), target.shape[:2]), target, scale, metric)
+
+        return {scale: float(np.mean([one(image, scale) for image in images])) for scale in scales}
+
+    return measure

@@ -49,7 +49,9 @@ def test_parameters_by_part_are_the_networks_own(backbone, variant):
         torch.nn.Module.__init__(network)
         network.reset_fields = lambda: None
         Thera.__init__(network, spec)
-    expected = network.parameters_by_part()
+    parts = {"backbone": network.backbone, "hypernetwork": network.hypernetwork, "last layer": network.head}
+    expected = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
+    expected |= {"components": network.components.numel(), "kappa": 1}
     features = SimpleNamespace(features=np.zeros((1, 1, network.hypernetwork.width_out)))
     stub = SimpleNamespace(
         info=SimpleNamespace(spec=spec, components=spec.components, parameters=sum(expected.values())),

@@ -19,10 +19,11 @@ from thera.evaluation.methods import (
     model_method,
     sinc_method,
 )
-from thera.evaluation.protocol import METRICS, evaluate
+from thera.evaluation.protocol import METRICS
 from thera.evaluation.records import read_records
 from thera.evaluation.resize import resize
 from thera.evaluation.runner import run
+from thera.evaluation.tables import summarise
 from thera.field import HeatField
 
 
@@ -70,7 +71,7 @@ def test_a_run_stores_one_line_per_method_image_and_scale(folder, tmp_path):
     assert all(np.isfinite(record[metric]) for record in records for metric in METRICS)
 
 
-def test_a_run_measures_what_the_function_for_training_measures(folder, tmp_path):
+def test_a_run_measures_what_the_protocol_says(folder, tmp_path, evaluate):
     records = run([baseline("bicubic")], image_sets([folder]), [3], tmp_path / "eval.jsonl")
     images = [read(path).pixels for path in sorted(folder.glob("*.png"))]
     expected = evaluate(lambda image, size: resize(image, size), images, [3], "psnr_y")[3]
@@ -115,6 +116,19 @@ def test_results_of_another_checkpoint_or_image_are_never_mixed_in(folder, tmp_p
         run([second], sets, [2], out)
     run([second, baseline("nearest")], sets, [2], out, replace=True)
     assert len(read_records(out)) == 6
+
+
+def test_results_of_an_older_protocol_are_never_mixed_in(folder, tmp_path):
+    out, sets = tmp_path / "eval.jsonl", image_sets([folder])
+    run([baseline("bicubic")], sets, [2], out)
+    old = [{k: v for k, v in record.items() if k != "protocol"} for record in read_records(out)]
+    out.write_text("".join(json.dumps(record) + "\n" for record in old))
+    with pytest.raises(InvalidInput, match=r"version 1 of the protocol, not of version 2.*--replace"):
+        run([baseline("nearest")], sets, [2], out)
+    run([baseline("nearest")], sets, [2], out, replace=True)
+    assert {record["method"] for record in read_records(out)} == {"nearest"}
+    with pytest.raises(InvalidInput, match="2 versions of the protocol"):
+        summarise([*old, *read_records(out)], "Set5", "psnr_y")
 
 
 def test_checkpoints_of_one_model_can_be_added(folder, tmp_path):

@@ -7,7 +7,6 @@ import torch
 
 from thera.evaluation import methods
 from thera.evaluation.images import image_sets, read
-from thera.evaluation.protocol import evaluate
 from thera.models.weights import save_safetensors
 from thera.networks import Thera
 from thera.networks.spec import Spec
@@ -16,7 +15,7 @@ from thera.training.validation import Validation
 
 @pytest.mark.parametrize("what", [{}, {"activation": "relu"}, {"predicted_components": True}])
 @pytest.mark.parametrize("ensemble", [False, True])
-def test_validation_is_the_evaluation_of_the_same_weights(photos, tmp_path, what, ensemble):
+def test_validation_is_the_evaluation_of_the_same_weights(photos, tmp_path, what, ensemble, evaluate):
     torch.manual_seed(0)
     network = Thera(Spec(backbone="edsr", variant="air", components=4, **what)).eval().requires_grad_(False)
     torch.nn.init.normal_(network.head.weight, std=0.05)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import fmean
 
@@ -19,7 +20,8 @@ def ablation_markdown(records: Sequence[Record], budget: str) -> str:
     quoted = paper()["tables"]["ablation"]
     paper_scales = [column["scale"] for column in quoted["columns"]]
     theirs = {row["method"]: dict(zip(paper_scales, row["values"], strict=True)) for row in quoted["rows"]}
-    records = sorted(records, key=lambda record: _place(record["method"], list(theirs)))
+    order = {name: place for place, name in enumerate(theirs)}  # other rows come last
+    records = sorted(records, key=lambda record: order.get(record["method"].rstrip("+"), len(order)))
     for data in dict.fromkeys(record["data"] for record in records):
         table = summarise(records, data, published_metric(data))
         scales = [float(column[1:]) for column in table.columns]
@@ -28,14 +30,8 @@ def ablation_markdown(records: Sequence[Record], budget: str) -> str:
         full = ours.get(FULL) or ours.get(f"{FULL}+")
         if full is None:
             continue
-        header = [
-            f"dB against {FULL}",
-            "×2 to ×4, here",
-            "quoted",
-            "beyond, here",
-            "quoted",
-            "in the paper's direction",
-        ]
+        header = [f"dB against {FULL}", "×2 to ×4, here", "quoted", "beyond, here", "quoted"]
+        header.append("in the paper's direction")
         rows = []
         for name, values in ours.items():
             reference = theirs.get(name.rstrip("+"))
@@ -55,12 +51,6 @@ def ablation_markdown(records: Sequence[Record], budget: str) -> str:
     return "\n\n".join(section.strip() for section in sections)
 
 
-def _place(method: str, order: Sequence[str]) -> int:
-    """The position of a row in the paper's table; other rows come last."""
-    name = method.rstrip("+")
-    return order.index(name) if name in order else len(order)
-
-
 def _difference(values: dict, full: dict, scales: Sequence[float]) -> float | None:
     """The mean difference over the scales that both have."""
     known = [s for s in scales if values.get(s) is not None and full.get(s) is not None]
@@ -73,14 +63,11 @@ def _signed(value: float | None) -> str:
 
 def _verdict(effects: Sequence[float | None]) -> str:
     """Do the effects, within and beyond the scales of training, have the same sign as in the paper?"""
-    words = []
-    for ours, theirs in zip(effects[::2], effects[1::2], strict=True):
+
+    def agree(ours: float | None, theirs: float | None) -> str:
         if ours is None or theirs is None:
-            words.append("—")
-        else:
-            words.append("yes" if _sign(ours) == _sign(theirs) else "no")
-    return ", ".join(words)
+            return "—"
+        signs = [0 if abs(effect) < NOTICEABLE else math.copysign(1, effect) for effect in (ours, theirs)]
+        return "yes" if signs[0] == signs[1] else "no"
 
-
-def _sign(value: float) -> int:
-    return 0 if abs(value) < NOTICEABLE else (1 if value > 0 else -1)
+    return ", ".join(map(agree, effects[::2], effects[1::2]))

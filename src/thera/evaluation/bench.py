@@ -122,50 +122,15 @@ def bare_backbone_ms(records: Sequence[Record], record: Record) -> float | None:
     return None
 
 
-def bench_markdown(records: Sequence[Record], quote: bool = True) -> str:
+def bench_markdown(records: Sequence[Record]) -> str:
     """The table of costs: measured rows, then the paper's rows."""
-    header = [
-        "",
-        "engine",
-        "input",
-        "added parameters",
-        "time, ms",
-        "of it rendering",
-        "× backbone",
-        "memory, MiB",
-    ]
-    rows = []
-    for record in records:
-        total = record["encode_ms"] + record["render_ms"]
-        bare = bare_backbone_ms(records, record)
-        rows.append(
-            [
-                record["model"],
-                f"{record['engine']}, {record['device']}, {record['precision']}",
-                f"{record['side']}×{record['side']} ×{record['scale']:g}",
-                f"{record['added_parameters']:,}",
-                f"{total:.2f}",
-                f"{record['render_ms']:.2f}",
-                "—" if bare is None else f"{total / bare:.2f}",
-                f"{record['memory_mib']:,}",
-            ]
-        )
-    if quote:
-        for row in paper()["tables"]["compute"]["rows"]:
-            time_ms, memory = row["values"]
-            added = f"{row['added_parameters']:,}"
-            rows.append(
-                [
-                    f"{row['method']}, quoted",
-                    "RTX 3090 Ti",
-                    "48×48 ×4",
-                    added,
-                    f"{time_ms:.2f}",
-                    "—",
-                    "—",
-                    f"{memory:,.0f}",
-                ]
-            )
+    header = ["", "engine", "input", "added parameters", "time, ms", "of it rendering", "× backbone"]
+    header.append("memory, MiB")
+    rows = [_row(record, bare_backbone_ms(records, record)) for record in records]
+    for row in paper()["tables"]["compute"]["rows"]:
+        ms, memory = row["values"]
+        name = [f"{row['method']}, quoted", "RTX 3090 Ti", "48×48 ×4", f"{row['added_parameters']:,}"]
+        rows.append([*name, f"{ms:.2f}", "—", "—", f"{memory:,.0f}"])
     machines = ", ".join(sorted({record["machine"] for record in records}))
     notes = (
         f"Measured here on {machines}: medians, one rotation. × backbone is the whole time over that of the "
@@ -173,6 +138,20 @@ def bench_markdown(records: Sequence[Record], quote: bool = True) -> str:
         "process's on a CPU, PyTorch's share on a GPU."
     )
     return f"{markdown_grid(header, rows, labels=3)}\n\n{notes}\n"
+
+
+def _row(record: Record, bare: float | None) -> list[str]:
+    total = record["encode_ms"] + record["render_ms"]
+    return [
+        record["model"],
+        f"{record['engine']}, {record['device']}, {record['precision']}",
+        f"{record['side']}×{record['side']} ×{record['scale']:g}",
+        f"{record['added_parameters']:,}",
+        f"{total:.2f}",
+        f"{record['render_ms']:.2f}",
+        "—" if bare is None else f"{total / bare:.2f}",
+        f"{record['memory_mib']:,}",
+    ]
 
 
 if __name__ == "__main__":

@@ -23,6 +23,9 @@ from thera.optional import require
 
 Figure = Any  # matplotlib's, which is an extra
 Image = NDArray[np.floating]
+Pixels = NDArray[np.uint8]
+ZOOMS = (1.7, 3.3, 6.1, 11.4, 21.7)
+At = tuple[float, float] | None  # where to look, in fractions of the height and width; None: at most detail
 
 
 def figure(width: float, height: float) -> Figure:
@@ -80,46 +83,26 @@ def low_pass_figure(path: Path, side: int = 128) -> Figure:
 
 
 def crop(image: NDArray[Any], at: tuple[float, float], side: int) -> NDArray[Any]:
-    """side×side pixels, or as many as there are, around a point (row, column) in fractions of the image.
-
-    >>> crop(np.zeros((9, 9, 3)), (0.0, 0.5), 5).shape
-    (5, 5, 3)
-    """
+    """side×side pixels, or as many as there are, around a point (row, column) in fractions of the image."""
     tops = [round(fraction * n - side / 2) for fraction, n in zip(at, image.shape[:2], strict=True)]
     top, left = (min(max(0, t), max(0, n - side)) for t, n in zip(tops, image.shape[:2], strict=True))
     return image[top : top + side, left : left + side]
 
 
 def busiest(image: NDArray[np.uint8], window: int = 64) -> tuple[float, float]:
-    """Where an image has most detail, as fractions of its height and width.
-
-    >>> picture = np.zeros((100, 200, 3), np.uint8)
-    >>> picture[60:80:2, 140:160] = 255
-    >>> busiest(picture, 20)
-    (0.695, 0.75)
-    """
+    """Where an image has most detail, as fractions of its height and width."""
     luma = unit(image) @ LUMA_WEIGHTS
     detail = np.hypot(*np.gradient(luma)) if min(luma.shape) > 1 else luma
     window = min(window, *luma.shape)
     total = np.pad(detail.cumsum(0).cumsum(1), ((1, 0), (1, 0)))
-    sums = (
-        total[window:, window:]
-        - total[:-window, window:]
-        - total[window:, :-window]
-        + total[:-window, :-window]
-    )
+    rows = total[window:] - total[:-window]
+    sums = rows[:, window:] - rows[:, :-window]
     best = np.argwhere(sums > sums.max() * (1 - 1e-9)).mean(0)
     row, column = (best + window / 2) / luma.shape
     return float(row), float(column)
 
 
-def derivatives_figure(
-    model: Any,
-    image: NDArray[np.uint8],
-    at: tuple[float, float] | None = None,
-    scale: int = 4,
-    side: int = 160,
-) -> Figure:
+def derivatives_figure(model: Any, image: Pixels, at: At = None, scale: int = 4, side: int = 160) -> Figure:
     """Signal, gradient and Laplacian of an enlarged crop: exact for the field, differences for the others."""
     source, target = degrade(crop(image, at or busiest(image), side), scale)
     size = target.shape[:2]
@@ -156,17 +139,12 @@ def derivatives_figure(
 def _differences(luma: Image) -> tuple[Image, Image, Image]:
     """The signal, the length of its gradient, and its Laplacian, by central differences per pixel."""
     padded = np.pad(luma, 1, mode="edge")
-    down, right = (padded[2:, 1:-1] - padded[:-2, 1:-1]) / 2, (padded[1:-1, 2:] - padded[1:-1, :-2]) / 2
-    around = padded[2:, 1:-1] + padded[:-2, 1:-1] + padded[1:-1, 2:] + padded[1:-1, :-2]
-    return luma, np.hypot(down, right), around - 4 * luma
+    above, below, left, right = padded[:-2, 1:-1], padded[2:, 1:-1], padded[1:-1, :-2], padded[1:-1, 2:]
+    return luma, np.hypot(below - above, right - left) / 2, above + below + left + right - 4 * luma
 
 
 def zoom_figure(
-    model: Any,
-    image: NDArray[np.uint8],
-    at: tuple[float, float] | None = None,
-    scales: Sequence[float] = (1.7, 3.3, 6.1, 11.4, 21.7),
-    side: int = 320,
+    model: Any, image: Pixels, at: At = None, scales: Sequence[float] = ZOOMS, side: int = 320
 ) -> Figure:
     """One field at growing non-integer scales, in panels of equal size around one point."""
     field = model.encode(unit(image))
@@ -183,32 +161,21 @@ def zoom_figure(
 
 
 def crops_figure(
-    models: Sequence[Any],
-    image: NDArray[np.uint8],
-    at: tuple[float, float] | None = None,
-    scale: float = 6,
-    side: int = 160,
+    models: Sequence[Any], image: Pixels, at: At = None, scale: float = 6, side: int = 160
 ) -> Figure:
     """A crop of an enlarged image: the input's pixels, bicubic, each model, and the target."""
     source, target = degrade(image, scale)
     size = target.shape[:2]
     low = unit(source)
-    panels = [("input", resize(low, size, "nearest")), ("bicubic", resize(low, size))]
-    panels += [(model.name, model.upscale(low, size=size, ensemble=True)) for model in models]
-    panels.append(("target", unit(target)))
+    panels = {f"input ×{scale:g}": resize(low, size, "nearest"), "bicubic": resize(low, size)}
+    panels |= {model.name: model.upscale(low, size=size, ensemble=True) for model in models}
+    panels["target"] = unit(target)
     where = at or busiest(target)
-    crops = [crop(panel, where, side) for _, panel in panels]
-    return picture_figure(
-        [crops], [f"{title}{f' ×{scale:g}' * (i == 0)}" for i, (title, _) in enumerate(panels)]
-    )
+    return picture_figure([[crop(panel, where, side) for panel in panels.values()]], list(panels))
 
 
 def zone_plate(side: int = 256) -> NDArray[np.float32]:
-    """Rings whose frequency grows from zero in the middle to Nyquist at the edges, side×side×3.
-
-    >>> zone_plate(64).shape
-    (64, 64, 3)
-    """
+    """Rings whose frequency grows from zero in the middle to Nyquist at the edges, side×side×3."""
     axis = np.arange(side) - (side - 1) / 2
     rings = 0.5 + 0.5 * np.cos(math.pi / side * (axis[:, None] ** 2 + axis**2))
     return np.repeat(rings[..., None], 3, axis=2).astype(np.float32)
@@ -219,18 +186,12 @@ def aliasing_figure(model: Any, scale: float = 0.42, side: int = 320) -> Figure:
     image = zone_plate(side)
     field = model.encode(image)
     size = (round(side * scale), round(side * scale))
-    panels = [
-        resize(image, size, "nearest"),
-        to_numpy(field.render(size=size, psf=Point())),
-        to_numpy(field.render(size=size)),
-        resize(image, size),
-    ]
-    titles = [
-        "nearest pixel",
-        "field, point samples (t = 0)",
-        f"field at t = {scale**-2:.2g}",
-        "bicubic, antialiased",
-    ]
-    drawn = picture_figure([panels], titles)
+    panels = {
+        "nearest pixel": resize(image, size, "nearest"),
+        "field, point samples (t = 0)": to_numpy(field.render(size=size, psf=Point())),
+        f"field at t = {scale**-2:.2g}": to_numpy(field.render(size=size)),
+        "bicubic, antialiased": resize(image, size),
+    }
+    drawn = picture_figure([list(panels.values())], list(panels))
     drawn.supxlabel(f"zone plate of {side}×{side} pixels at ×{scale:g}", fontsize=8)
     return drawn

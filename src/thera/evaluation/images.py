@@ -33,12 +33,7 @@ class TargetImage(NamedTuple):
 
 
 def image_sets(folders: Iterable[str | Path]) -> list[ImageSet]:
-    """The images of each folder, sorted by name.
-
-    >>> image_sets(["no-such-folder"])
-    Traceback (most recent call last):
-    thera.errors.InvalidInput: no-such-folder is not a folder: give a folder of images.
-    """
+    """The images of each folder, sorted by name."""
     sets: dict[str, ImageSet] = {}
     for folder in map(Path, folders):
         if not folder.is_dir():

@@ -10,22 +10,8 @@ from numpy.typing import NDArray
 
 from thera.field.psf import NYQUIST_KAPPA
 
-
-def _convolution(inputs: int, outputs: int, side: int = 3) -> int:
-    return side * side * inputs * outputs + outputs
-
-
-def backbone_parameters(backbone: str) -> int:
-    """The number of parameters of a bare backbone. No file is opened.
-
-    >>> backbone_parameters("edsr"), backbone_parameters("rdn")
-    (1220416, 21973952)
-    """
-    if backbone == "edsr":
-        return _convolution(3, 64) + 33 * _convolution(64, 64)
-    dense_block = sum(_convolution(64 * (i + 1), 64) for i in range(8)) + _convolution(64 * 9, 64, side=1)
-    ends = _convolution(3, 64) + 2 * _convolution(64, 64) + _convolution(64 * 16, 64, side=1)
-    return ends + 16 * dense_block
+#: The number of parameters of a bare backbone.
+BACKBONE_PARAMETERS = {"edsr": 1_220_416, "rdn": 21_973_952}
 
 
 def parameters_by_part(model: Any) -> dict[str, int]:
@@ -33,7 +19,7 @@ def parameters_by_part(model: Any) -> dict[str, int]:
     c = model.info.components
     width = model.encode(np.zeros((8, 8, 3), np.float32)).features.shape[-1]
     parts = {
-        "backbone": backbone_parameters(model.info.spec.backbone),
+        "backbone": BACKBONE_PARAMETERS[model.info.spec.backbone],
         "hypernetwork": 0,
         "last layer": (width + 1) * 4 * c,
         "components": 2 * c,
@@ -44,7 +30,7 @@ def parameters_by_part(model: Any) -> dict[str, int]:
 
 def added_parameters(model: Any) -> int:
     """The number of parameters that the model adds to its backbone, as counted in the paper."""
-    return model.info.parameters - backbone_parameters(model.info.spec.backbone)
+    return model.info.parameters - BACKBONE_PARAMETERS[model.info.spec.backbone]
 
 
 def bank_of(model: Any) -> NDArray[np.float64]:

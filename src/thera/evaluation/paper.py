@@ -16,21 +16,13 @@ QUOTED = (
 )
 # The tables that compare methods on data sets.
 _COMPARISONS = ("div2k_psnr", "benchmark_psnr", "benchmark_psnr_ood", "ssim", "gmsd", "coz")
-_NAMES = {
-    "BSD100": "B100",
-    "BSDS100": "B100",
-    "DIV2K_valid_HR": "DIV2K validation",
-    "DIV2K": "DIV2K validation",
-}
+_NAMES = dict.fromkeys(("BSD100", "BSDS100"), "B100")
+_NAMES |= dict.fromkeys(("DIV2K_valid_HR", "DIV2K"), "DIV2K validation")
 
 
 @cache
 def paper() -> dict[str, Any]:
-    """All tables of the paper.
-
-    >>> sorted(paper()["tables"])[:3]
-    ['ablation', 'benchmark_psnr', 'benchmark_psnr_ood']
-    """
+    """All tables of the paper."""
     text = files("thera.evaluation").joinpath("paper_tables.json").read_text(encoding="utf-8")
     return json.loads(text)
 
@@ -59,11 +51,7 @@ def quoted_rows(data: str, metric: str, scales: Sequence[float]) -> list[Row]:
 
 
 def quoted_parameters() -> dict[str, int]:
-    """The number of parameters that each method of the paper adds to its backbone.
-
-    >>> quoted_parameters()["LIIF"]
-    350000
-    """
+    """The number of parameters that each method of the paper adds to its backbone."""
     rows = paper()["tables"]["div2k_psnr"]["rows"]
     return {row["method"]: row["added_parameters"] for row in rows if row["added_parameters"]}
 

@@ -1,13 +1,14 @@
 """The published protocol: it makes an image pair from a photograph, and scores outputs.
 
-The target is cropped so that the scale divides it. The low-resolution image is the target reduced by bicubic
-and rounded to 8 bits. The output is clipped to [0, 1], not rounded, and compared without its border.
+The target is cropped so that the scale divides it. The low-resolution image is the target reduced as MATLAB's
+`imresize` does with 8-bit images: bicubic with mirrored borders, rows before columns, rounded to 8 bits after
+each. The output is clipped to [0, 1], not rounded, and compared without its border.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,11 @@ from numpy.typing import NDArray
 
 from thera.errors import InvalidInput
 from thera.evaluation import metrics
-from thera.evaluation.resize import Border, downscale
+from thera.evaluation.resize import imresize
+
+#: How each version of the protocol made the low-resolution images. Results of two versions are never mixed.
+PROTOCOLS = {1: "rounded to 8 bits once, after both axes", 2: "rounded to 8 bits after each axis, rows first"}
+PROTOCOL = 2
 
 METRICS: dict[str, tuple[Callable[[NDArray, NDArray], float], int]] = {
     # name: (function, pixels cut from each side beyond the scale)
@@ -38,20 +43,12 @@ class Pair(NamedTuple):
 
 
 def unit(image: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """8-bit values as float32 in [0, 1].
-
-    >>> unit(np.array([0, 51, 255], np.uint8))
-    array([0. , 0.2, 1. ], dtype=float32)
-    """
+    """8-bit values as float32 in [0, 1]."""
     return np.divide(image, 255, dtype=np.float32)
 
 
 def check_scale(scale: float) -> float:
-    """The scale, if it is valid.
-
-    >>> check_scale(2.5)
-    2.5
-    """
+    """The scale, if it is valid."""
     if not (math.isfinite(scale) and scale >= 1):
         raise InvalidInput(f"A scale to evaluate at must be a number of 1 or more, not {scale}.")
     return scale
@@ -67,7 +64,7 @@ def reduced_length(n: int, scale: float) -> tuple[int, int]:
     return low, round(low * scale)
 
 
-def degrade(image: NDArray[np.uint8], scale: float, border: Border = "mirror") -> Pair:
+def degrade(image: NDArray[np.uint8], scale: float) -> Pair:
     """The image pair of the published protocol, for an 8-bit H×W×3 image.
 
     >>> pair = degrade(np.zeros((50, 41, 3), np.uint8), 4)
@@ -84,7 +81,7 @@ def degrade(image: NDArray[np.uint8], scale: float, border: Border = "mirror") -
             "leave the image or the scale out."
         )
     target = image[:crop_h, :crop_w]
-    return Pair(downscale(target, (height, width), border), target)
+    return Pair(imresize(target, (height, width)), target)
 
 
 def border_of(scale: float, extra: int) -> int:
@@ -97,11 +94,7 @@ def border_of(scale: float, extra: int) -> int:
 
 
 def cut(image: NDArray, pixels: int) -> NDArray:
-    """`image` without `pixels` rows and columns on every side.
-
-    >>> cut(np.zeros((9, 8, 3)), 3).shape
-    (3, 2, 3)
-    """
+    """`image` without `pixels` rows and columns on every side."""
     if min(image.shape[:2]) <= 2 * pixels:
         raise InvalidInput(
             f"Cutting the protocol's border of {pixels} pixels leaves nothing of an image of "
@@ -123,29 +116,3 @@ def score(
     pixels = border_of(scale, extra)
     clipped = np.clip(output, 0, 1)
     return function(cut(clipped, pixels), cut(unit(target), pixels))
-
-
-def evaluate(
-    upscale: Upscaler,
-    images: Iterable[NDArray[np.uint8]],
-    scales: Iterable[float] = (2, 3, 4),
-    metric: str = "psnr_y",
-) -> dict[float, float]:
-    """The mean of `metric` over `images` for each scale, as used for validation in training.
-
-    >>> from thera.evaluation.resize import resize
-    >>> picture = (np.indices((48, 48)).sum(0)[..., None] * np.array([1, 2, 2])).astype(np.uint8)
-    >>> evaluate(lambda image, size: resize(image, size), [picture], [2])[2] > 40
-    True
-    """
-    scales = [check_scale(scale) for scale in scales]
-    scores: dict[float, list[float]] = {scale: [] for scale in scales}
-    for image in images:
-        for scale in scales:
-            source, target = degrade(image, scale)
-            height, width = target.shape[:2]
-            output = upscale(unit(source), (height, width))
-            scores[scale].append(score(output, target, scale, metric))
-    if not scores or not all(scores.values()):
-        raise InvalidInput("Evaluation needs at least one image and one scale.")
-    return {scale: float(np.mean(values)) for scale, values in scores.items()}

@@ -30,11 +30,7 @@ class Bank:
 
     @classmethod
     def choose(cls, name: str, components: int = 512, steps: int = 200) -> Bank:
-        """A bank by name: "random", "learnt", or that of a model.
-
-        >>> Bank.choose("random", 16).components.shape
-        (2, 16)
-        """
+        """A bank by name: "random", "learnt", or that of a model."""
         if name in ("random", "learnt"):
             return cls(name, random_bank(components), steps=steps if name == "learnt" else 0)
         from thera.models import load
@@ -50,49 +46,32 @@ def reconstruct(files: Iterable[tuple[str, Path]], cells: Sequence[int], bank: B
     for cell in cells:
         components = bank.components
         if bank.steps:
-            components = learn_bank(
-                [image for _, _, image in images], cell, components, bank.kappa, bank.steps
-            )
+            pixels = [image for _, _, image in images]
+            components = learn_bank(pixels, cell, components, bank.kappa, bank.steps)
+        about = {"cell": cell, "bank": bank.name, "components": components.shape[1], "kappa": bank.kappa}
         for data, path, image in images:
-            field = fit_grid(image, cell, components, bank.kappa)
-            output = field.render(scale=cell)
-            target = image[: output.shape[0], : output.shape[1]]
-            records.append(
-                {
-                    "data": data,
-                    "image": path.name,
-                    "cell": cell,
-                    "bank": bank.name,
-                    "components": components.shape[1],
-                    "kappa": bank.kappa,
-                    "mse": float(np.mean((output - target) ** 2)),
-                }
-            )
+            output = fit_grid(image, cell, components, bank.kappa).render(scale=cell)
+            error = output - image[: output.shape[0], : output.shape[1]]
+            records.append({"data": data, "image": path.name, **about, "mse": float(np.mean(error**2))})
     return records
 
 
-def reconstruction_markdown(records: Sequence[Record], quote: bool = True) -> str:
+def reconstruction_markdown(records: Sequence[Record]) -> str:
     """The table of mean squared errors by data set and bank, then the paper's rows."""
     table = paper()["tables"]["reconstruction"]
     cells = sorted({record["cell"] for record in records})
-    groups = dict.fromkeys((r["data"], f"{r['bank']}, {r['components']} components") for r in records)
-    rows = []
-    for data, bank in groups:
-        row = [data, bank]
-        for cell in cells:
-            errors = [
-                r["mse"]
-                for r in records
-                if (r["data"], f"{r['bank']}, {r['components']} components", r["cell"]) == (data, bank, cell)
-            ]
-            row.append(f"{fmean(errors):.2e}" if errors else "—")
-        rows.append(row)
-    if quote:
+    errors: dict[tuple[str, str], dict[int, list[float]]] = {}
+    for r in records:
+        row = errors.setdefault((r["data"], f"{r['bank']}, {r['components']} components"), {})
+        row.setdefault(r["cell"], []).append(r["mse"])
+    for quoted in table["rows"]:
         columns = [column["cell"] for column in table["columns"]]
-        for quoted in table["rows"]:
-            values = dict(zip(columns, quoted["values"], strict=True))
-            numbers = [f"{values[cell]:.2e}" if cell in values else "—" for cell in cells]
-            rows.append([f"{quoted['data']}, quoted", quoted["method"], *numbers])
+        values = {cell: [value] for cell, value in zip(columns, quoted["values"], strict=True)}
+        errors[f"{quoted['data']}, quoted", quoted["method"]] = values
+    rows = [
+        [data, bank, *(f"{fmean(found[cell]):.2e}" if cell in found else "—" for cell in cells)]
+        for (data, bank), found in errors.items()
+    ]
     header = ["data", "bank", *(f"{cell}×{cell}" for cell in cells)]
     notes = (
         "Measured here by least squares with phases of each channel's own; the quoted ones were found by 600 "

@@ -15,22 +15,19 @@ from thera.files import reason_of
 Record = dict[str, Any]
 
 # Two records with the same values of these are the same measurement. `pixels` is a checksum of the image:
-# another image under the same name is another measurement.
+# another image under the same name is another measurement. Records from before there was a `protocol` have 1.
 KEY = ("method", "identity", "data", "image", "pixels", "scale")
 
 
 def key_of(record: Record) -> tuple[Any, ...]:
     """What the record is a measurement of."""
-    return tuple(record.get(name) for name in KEY)
+    return (*(record.get(name) for name in KEY), record.get("protocol", 1))
 
 
 def read_records(path: Path) -> list[Record]:
     """The records of a file of JSON lines; none if there is no file.
 
     An interruption may have cut the last line short: such a line is left out.
-
-    >>> read_records(Path("no-such-file.jsonl"))
-    []
     """
     if not os.path.exists(path):  # also False for a name that is too long
         return []
@@ -50,11 +47,7 @@ def read_records(path: Path) -> list[Record]:
 
 
 def json_lines(records: Iterable[Record]) -> str:
-    """Records as text, one line each.
-
-    >>> json_lines([{"scale": 2}])
-    '{"scale": 2}\\n'
-    """
+    """Records as text, one line each."""
     return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 

@@ -24,24 +24,18 @@ from thera.evaluation.ablation import ablation_markdown
 from thera.evaluation.bench import bench_markdown
 from thera.evaluation.methods import BASELINES
 from thera.evaluation.paper import QUOTED, paper, quoted_rows
+from thera.evaluation.protocol import PROTOCOLS
 from thera.evaluation.reconstruction import reconstruction_markdown
 from thera.evaluation.records import Record, key_of, read_records
-from thera.evaluation.tables import (
-    BENCHMARKS,
-    markdown_grid,
-    published_metric,
-    summarise,
-    to_markdown,
-)
+from thera.evaluation.tables import BENCHMARKS, markdown_grid, published_metric, summarise, to_markdown
 
 # The well-known PSNR of bicubic on Set5 at ×2, ×3 and ×4, in 8-bit Y.
 KNOWN_BICUBIC = {2: 33.66, 3: 30.39, 4: 28.42}
 
-PROTOCOL = (
-    "Targets are cropped to multiples of the scale and reduced by MATLAB's bicubic, rounded to 8 bits. "
-    "Outputs are clipped, not rounded. A border of as many pixels as the scale is cut for the PSNR of Y, six "
-    "more for all else. Numbers are means over the images; the best measured one is bold, the second "
-    "underlined."
+ABOUT = (
+    "Targets are cropped to multiples of the scale and reduced by MATLAB's bicubic, {rounding}. Outputs are "
+    "clipped, not rounded. A border of as many pixels as the scale is cut for the PSNR of Y, six more for "
+    "all else. Numbers are means over the images; the best measured one is bold, the second underlined."
 )
 
 CAPTIONS = {
@@ -105,7 +99,9 @@ def _evaluation(folder: Path) -> list[str]:
     found = list(dict.fromkeys(record["data"] for record in records))
     data_sets = [name for name in BENCHMARKS if name in found] + [n for n in found if n not in BENCHMARKS]
     commands = "\n".join(["```", *_commands(records, folder), "```"])
-    sections = ["## Super-resolution", PROTOCOL, "Reproduced by:", commands, *_known(records)]
+    rounding = " or ".join(PROTOCOLS[version] for version in sorted({r.get("protocol", 1) for r in records}))
+    about = ABOUT.format(rounding=rounding)
+    sections = ["## Super-resolution", about, "Reproduced by:", commands, *_known(records)]
     for data in data_sets:
         sections.append(f"### {data}")
         for metric in (published_metric(data), "ssim", "gmsd"):
@@ -165,28 +161,25 @@ def _ablation(folder: Path) -> list[str]:
         raise InvalidInput(
             f'{about} is missing: it must state the budget of the ablations, {{"budget": "…"}}.'
         )
-    budget = json.loads(about.read_text(encoding="utf-8"))["budget"]
-    return ["## Ablations", ablation_markdown(records, budget)]
+    return ["## Ablations", ablation_markdown(records, json.loads(about.read_text("utf-8"))["budget"])]
 
 
 def inspection_markdown(records: Sequence[Record]) -> str:
     """The table of κ and parameters of models, then the paper's κ."""
     parts = ["backbone", "hypernetwork", "last layer", "components"]
     header = ["", "κ", "of the Gaussian's", "components", "|w| up to", *parts, "added in all"]
-    rows = []
-    for record in records:
-        kappa = record["kappa"]
-        rows.append(
-            [
-                record["model"],
-                f"{kappa:.4f}",
-                f"{kappa / record['kappa_theory']:.2f}",
-                f"{record['components']}",
-                f"{record['largest_frequency'] / math.pi:.1f} π",
-                *(f"{record['parameters'][part]:,}" for part in parts),
-                f"{record['added_parameters']:,}",
-            ]
-        )
+    rows = [
+        [
+            record["model"],
+            f"{record['kappa']:.4f}",
+            f"{record['kappa'] / record['kappa_theory']:.2f}",
+            f"{record['components']}",
+            f"{record['largest_frequency'] / math.pi:.1f} π",
+            *(f"{record['parameters'][part]:,}" for part in parts),
+            f"{record['added_parameters']:,}",
+        ]
+        for record in records
+    ]
     for row in paper()["tables"]["kappa"]["rows"]:
         label = f"{row['method']} ({row['backbone']})" if row["backbone"] else row["method"]
         rows.append([f"{label}, quoted", f"{row['values'][0]:.4f}", *["—"] * (len(header) - 2)])

@@ -14,7 +14,7 @@ from typing import Any
 from thera.errors import InvalidInput
 from thera.evaluation.images import ImageSet, TargetImage, check_sizes, read
 from thera.evaluation.methods import Method
-from thera.evaluation.protocol import METRICS, check_scale, degrade, score, unit
+from thera.evaluation.protocol import METRICS, PROTOCOL, check_scale, degrade, score, unit
 from thera.evaluation.records import Record, appending, json_lines, key_of, read_records
 from thera.files import replacing
 
@@ -32,8 +32,8 @@ def run(
 ) -> list[Record]:
     """Measure what `out` does not hold yet, append it there, and return all records that were asked for.
 
-    If `out` holds results of another checkpoint or image under the same name, they are refused, or dropped
-    with `replace`.
+    If `out` holds results of another checkpoint or image under the same name, or of an older protocol, they
+    are refused, or dropped with `replace`.
 
     `workers` threads work on one image each. Only one of them runs a model at a time, so that memory is
     needed for one image, not for several.
@@ -80,16 +80,20 @@ def _check_stored(out: Path, methods: Sequence[Method], sets: Sequence[ImageSet]
     kept = [
         record
         for record in records
-        if record["identity"] in identities.get(record["method"], {record["identity"]})
+        if record.get("protocol", 1) == PROTOCOL
+        and record["identity"] in identities.get(record["method"], {record["identity"]})
         and record["pixels"] == pixels.get((record["data"], record["image"]), record["pixels"])
     ]
     if len(kept) == len(records):
         return
     if not replace:
         other = next(record for record in records if record not in kept)
+        what = f"another {other['method']} or another {other['image']} of {other['data']}"
+        if other.get("protocol", 1) != PROTOCOL:
+            what = f"version {other.get('protocol', 1)} of the protocol, not of version {PROTOCOL}"
         raise InvalidInput(
-            f"{out} holds results of another {other['method']} or another {other['image']} of "
-            f"{other['data']}: store the new ones in another file, or drop the old ones with --replace."
+            f"{out} holds results of {what}: store the new ones in another file, or drop the old ones with "
+            "--replace."
         )
     with replacing(out) as file:
         file.write(json_lines(kept).encode())
@@ -119,6 +123,7 @@ def _measure(
             "image": path.name,
             "pixels": _checksum(image),
             "scale": int(scale) if scale == int(scale) else scale,
+            "protocol": PROTOCOL,
         }
         known = stored.get(key_of(record))
         if known is not None:

@@ -86,28 +86,21 @@ def summarise(
     records = [record for record in records if record["data"] == data]
     if not records:
         raise InvalidInput(f"No result for {data} is stored: evaluate it first.")
+    if len(protocols := {record.get("protocol", 1) for record in records}) > 1:
+        raise InvalidInput(
+            f"The results for {data} were measured by {len(protocols)} versions of the protocol, which "
+            "cannot be compared: measure the older ones again."
+        )
     scales = sorted({record["scale"] for record in records}) if scales is None else list(scales)
     rows: dict[str, list[Cell]] = {record["method"]: [] for record in records}
     for scale in scales:
         checkpoints = _scores_at(records, metric, scale)
         for method, cells in rows.items():
             means = [fmean(images.values()) for images in checkpoints.get(method, {}).values()]
-            cells.append(_cell(means))
-    style = METRIC_STYLES[metric]
-    return Table(
-        f"{data}, {style.title}",
-        [f"×{scale:g}" for scale in scales],
-        [Row(method, cells) for method, cells in rows.items()],
-        style.digits,
-        style.higher_is_better,
-        _notes(records),
-    )
-
-
-def _cell(means: Sequence[float]) -> Cell:
-    if not means:
-        return Cell()
-    return Cell(fmean(means), stdev(means) if len(means) > 1 else None)
+            cells.append(Cell(fmean(means), stdev(means) if means[1:] else None) if means else Cell())
+    title, digits, higher_is_better = METRIC_STYLES[metric]
+    columns, lines = [f"×{s:g}" for s in scales], [Row(method, cells) for method, cells in rows.items()]
+    return Table(f"{data}, {title}", columns, lines, digits, higher_is_better, _notes(records))
 
 
 def _scores_at(
@@ -166,13 +159,7 @@ def _printed(table: Table, best: str, second: str, plus_minus: str, missing: str
 
 
 def markdown_grid(header: Sequence[str], rows: Iterable[Sequence[str]], labels: int = 1) -> str:
-    """A Markdown table. The first `labels` columns are words, the others numbers.
-
-    >>> print(markdown_grid(["model", "κ"], [["air", "0.03"]]))
-    | model | κ |
-    | --- | ---: |
-    | air | 0.03 |
-    """
+    """A Markdown table. The first `labels` columns are words, the others numbers."""
     rule = ["---"] * labels + ["---:"] * (len(header) - labels)
     return "\n".join(f"| {' | '.join(line)} |" for line in [header, rule, *rows])
 

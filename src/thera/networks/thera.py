@@ -70,10 +70,6 @@ class Thera(nn.Module):
 
     forward = features
 
-    def published_bias(self) -> Tensor:
-        """Three numbers that the published code adds to every output (0 for models made here)."""
-        return self.mean.flatten() * float(self.spec.published)
-
     def folded_head(self) -> tuple[Tensor, Tensor]:
         """The last layer's weight (C×4c) and bias (4c), with the output's factor of ½ in the amplitudes."""
         c = self.spec.components
@@ -81,11 +77,6 @@ class Thera(nn.Module):
         weight[: 3 * c] *= STD
         bias[: 3 * c] *= STD
         return weight.T.contiguous(), bias
-
-    def parameters_by_part(self) -> dict[str, int]:
-        parts = {"backbone": self.backbone, "hypernetwork": self.hypernetwork, "last layer": self.head}
-        counts = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
-        return counts | {"components": self.components.numel(), "kappa": 1}
 
     def compile_blocks(self) -> None:
         """Compile each kind of block once. A whole network takes far longer to compile and is no faster."""
