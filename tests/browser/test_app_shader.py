@@ -12,7 +12,7 @@ from PIL import Image
 
 import thera
 from thera.field import HeatField
-from thera.imaging.filters import filter_of
+from thera.field.psf import filter_of
 from thera.web.tiles import GRADIENT_GAIN, LAPLACIAN_GAIN
 
 pytest.importorskip("fastapi", reason="the page needs: pip install 'thera[web]'")

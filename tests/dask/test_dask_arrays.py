@@ -16,7 +16,7 @@ from thera.dask.arrays import cuts_of
 from thera.errors import InvalidInput, ModelError
 from thera.field import Box, Gaussian
 from thera.imaging.picture import Picture
-from thera.imaging.upscaling import prepare
+from thera.imaging.upscaling import scale_picture
 from thera.models import choice, loading
 from thera.tiled import Options
 
@@ -104,7 +104,7 @@ def test_a_colour_is_seen_as_one_and_every_other_channel_by_itself(cheap, photo,
     lazy = upscale(da.from_array(image, (150, 145, 1)), 1.5, alpha="data").compute()
     if count <= 4:
         picture = replace(Picture.of_channels(image), covers=False)
-        whole = prepare(cheap, picture, lazy.shape[:2], Options()).whole().samples
+        whole = scale_picture(cheap, picture, lazy.shape[:2], Options()).samples
     else:
         whole = np.stack([thera.upscale(image[..., k], 1.5, model=cheap) for k in range(count)], axis=2)
     np.testing.assert_allclose(lazy, whole, atol=1e-5)

@@ -94,7 +94,7 @@ def test_what_is_invalid_or_hidden_has_no_part_in_a_range():
     for rule, expected in ((None, (10, 30)), ("0%:100%", (10, 30)), ("50%:100%", (20, 30))):
         meaning = Meaning(rule, nodata=np.nan)
         bands = meaning.bands(4, F4)
-        samples = ArraySamples.whole(image, bands)
+        samples = ArraySamples(image, bands)
         window = samples.read((0, 0, 6, 5), range(4))
         ranges = find_ranges(bands, F4, meaning.rule(4), lambda window=window: [window])
         assert ranges[0] == Range(*map(float, expected))
@@ -105,7 +105,7 @@ def test_what_is_invalid_or_hidden_has_no_part_in_a_range():
 
 def test_a_picture_without_valid_samples_spans_its_type():
     bands = Meaning(nodata=0, groups=[]).bands(1, np.dtype("i2"))
-    samples = ArraySamples.whole(np.zeros((4, 4, 1), np.int16), bands)
+    samples = ArraySamples(np.zeros((4, 4, 1), np.int16), bands)
     for rule in (None, Stretch.parse("percentile")):
         window = samples.read((0, 0, 4, 4), range(1))
         (found,) = find_ranges(bands, samples.dtype, rule, lambda window=window: [window])
@@ -130,7 +130,7 @@ def test_a_survey_that_knows_all_ranges_takes_no_pass():
 def test_bands_of_a_group_may_lie_anywhere():
     image = np.random.default_rng(0).integers(0, 256, (9, 8, 4), np.uint8)
     bands = Meaning(groups=[(1, 0, 3)]).bands(4, U1)
-    samples = ArraySamples.whole(image, bands)
+    samples = ArraySamples(image, bands)
     planes = planes_of(samples, bands, [Range(0.0, 255.0)] * 2, 34)
     colour = next(plane for plane in planes if plane.group.bands == (1, 0, 3))
     np.testing.assert_allclose(colour.cells((0, 0, 9, 8)) * 255, image[..., [1, 0, 3]], atol=1e-4)
@@ -150,7 +150,7 @@ def test_what_stands_in_for_samples_comes_from_as_far_as_is_said(halo):
             reads.append(box)
             return super().read(box, bands)
 
-    samples = Watched.whole(np.zeros((2000, 2000, 1), np.uint8), bands)
+    samples = Watched(np.zeros((2000, 2000, 1), np.uint8), bands)
     (plane,) = planes_of(samples, bands, [Range(0.0, 255.0)], halo)
     reached = 0
     for at in range(1000, 1000 + 4 * halo, 7):

@@ -3,15 +3,17 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import dataclass
 from threading import Event, Thread
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from thera.memory import human_bytes
-from thera.models import Model
-from thera.tiled import Plan
+
+if TYPE_CHECKING:
+    from thera.geo.upscaling import RasterScaling
+    from thera.imaging.files import FileScaling
 
 #: Encoded pixels per input pixel that are worth a note.
 MUCH_OVERLAP = 1.6
@@ -19,26 +21,11 @@ MUCH_OVERLAP = 1.6
 BAR_DELAY = 2.0
 
 
-class Job(Protocol):
-    """A file that is about to be scaled into another, as far as its plan is shown."""
-
-    @property
-    def model(self) -> Model: ...
-    @property
-    def plan(self) -> Plan: ...
-    @property
-    def tiles(self) -> int: ...
-    @property
-    def output(self) -> Path: ...
-    @property
-    def notes(self) -> tuple[str, ...]: ...
-
-
+@dataclass
 class Feedback:
     """Writes messages to stderr, unless `quiet`."""
 
-    def __init__(self, quiet: bool) -> None:
-        self.quiet = quiet
+    quiet: bool
 
     def say(self, text: str) -> None:
         if self.quiet:
@@ -48,7 +35,7 @@ class Feedback:
         else:
             click.echo(text, err=True)
 
-    def plan(self, source: str, job: Job, ensemble: bool) -> None:
+    def plan(self, source: str, job: "FileScaling | RasterScaling", ensemble: bool) -> None:
         """Shows the plan in one line: sizes, model, engine, tiles, memory."""
         plan, info = job.plan, job.model.info
         (H, W), (rows, cols) = plan.source, plan.size
@@ -68,7 +55,7 @@ class Feedback:
             self.say(f"  note: {share:.0%} of the work is overlap between tiles; more --memory reduces it")
 
     @contextmanager
-    def progress(self, total: int, name: str, unit: str = "px") -> Iterator[Callable[[int], object]]:
+    def progress(self, total: int, name: str, unit: str = "px") -> Iterator[Callable[[float], object]]:
         """A progress bar with the rate and the time left. It appears after a delay, on terminals only."""
         if self.quiet or not sys.stderr.isatty():
             yield lambda done: None

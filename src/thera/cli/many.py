@@ -13,10 +13,10 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from thera.cli.feedback import Feedback
-from thera.cli.run import Item, Record, Scaler, done
+from thera.cli.run import Record, Scaler, done
 from thera.errors import ClusterError, ImageFileError, InvalidInput, TheraError
 from thera.files import partial_stem
-from thera.geo.files import Request
+from thera.geo.files import Item, Request
 from thera.memory import default_memory
 from thera.models.choice import ModelChoice
 from thera.optional import require

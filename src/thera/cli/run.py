@@ -7,27 +7,18 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from thera.cli.feedback import Feedback
 from thera.errors import ImageFileError, InvalidInput, TheraError
 from thera.files import reason_of
+from thera.geo.files import Item, Request, prepare
 from thera.models.choice import ModelChoice
 
 if TYPE_CHECKING:
-    from thera.geo.files import Request
     from thera.models import Model
 
 Record = dict[str, Any]  # the result of a file, as --json prints it
-
-
-class Item(NamedTuple):
-    """An image to scale. Without `output`, its output gets this stem in this folder."""
-
-    source: Path
-    folder: Path
-    stem: str
-    output: Path | None = None
 
 
 @dataclass
@@ -35,7 +26,7 @@ class Scaler:
     """Scales files by one request, with a model that is loaded once."""
 
     feedback: Feedback
-    request: "Request"
+    request: Request
     choice: ModelChoice
 
     def __post_init__(self) -> None:
@@ -101,9 +92,9 @@ class Scaler:
         """Scales one file, and returns its record. Errors are part of the record."""
         record: Record = {"input": str(item.source)}
         try:
-            existing = [path for path in self._outputs(item) if os.path.isfile(path)]
-            if one_of_many and existing and not self.request.file.overwrite:
-                return record | {"output": str(existing[0]), "status": "skipped"}
+            if one_of_many and not self.request.file.overwrite:
+                for output in filter(os.path.isfile, self.request.outputs(item)):
+                    return record | {"output": str(output), "status": "skipped"}
             return record | self._scale(item)
         except MemoryError:
             error: Exception = InvalidInput(f"{item.source} needs more memory than there is: lower --memory.")
@@ -118,22 +109,12 @@ class Scaler:
             error = ImageFileError(f"{item.source} could not be scaled: {problem!r}.")
         return record | {"status": "failed", "error": str(error)}
 
-    def _outputs(self, item: Item) -> list[Path]:
-        """The outputs that an earlier call may have made of an item."""
-        from thera.geo.files import named
-
-        return [named(*item[:3], suffix) for suffix in self.request.suffixes(item.source)]
-
     def _scale(self, item: Item) -> Record:
-        from thera.geo.files import prepare
-
         began = time.monotonic()
-        source, folder, stem, output = item
-        job = prepare(source, self.loaded(), self.request, output, folder, stem)
-        ensemble = self.request.options.ensemble
-        self.feedback.plan(str(source), job, ensemble)
-        plan = job.plan
-        with self.feedback.progress(plan.size[0] * plan.size[1], source.name) as progress:
+        job = prepare(item, self.loaded(), self.request)
+        plan, ensemble = job.plan, self.request.options.ensemble
+        self.feedback.plan(str(item.source), job, ensemble)
+        with self.feedback.progress(plan.size[0] * plan.size[1], item.source.name) as progress:
             job.run(progress)
         record = done(job.output, plan.source, plan.size, job.form.name, job.depth, job.model)
         return record | {

@@ -16,8 +16,6 @@ from thera.models.choice import ModelChoice
 if TYPE_CHECKING:
     from thera.geo.files import Request
 
-FILTERS = ("gaussian", "box", "butterworth", "ideal", "none")
-
 
 @click.command("upscale")
 @click.argument("paths", metavar="INPUT... [OUTPUT]", nargs=-1, required=True, type=NamedPath())
@@ -35,7 +33,7 @@ FILTERS = ("gaussian", "box", "butterworth", "ideal", "none")
 @click.option(
     "--filter",
     "shape",
-    type=click.Choice(FILTERS),
+    type=click.Choice(["gaussian", "box", "butterworth", "ideal", "none"]),
     help="The filter of output pixels. [default: gaussian, without seams beyond ×8]",
 )
 @click.option(
@@ -207,9 +205,9 @@ def request_of(
     **file: Any,
 ) -> "Request":
     """The options of the command as a request, checked before anything is read."""
+    from thera.field.psf import filter_of
     from thera.geo.files import Request
     from thera.imaging.files import FileOptions
-    from thera.imaging.filters import filter_of
     from thera.imaging.formats import FORMATS, format_named
     from thera.imaging.reading import MAX_PIXELS
     from thera.imaging.sizing import TargetSize

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from thera.field.grid import Axis
 from thera.field.threads import one_core
-from thera.imaging.arrays import scale_samples
+from thera.imaging.upscaling import scale_samples
 from thera.models import Model
 from thera.models.choice import ModelChoice
 from thera.models.loading import shipped
@@ -112,7 +112,7 @@ def upscale_chunk(
 
 def count_chunk(block: NDArray, *, survey: Survey) -> NDArray:
     """What a chunk adds to a pass of a survey, 1×1×n."""
-    samples = ArraySamples.whole(block, survey.bands)
+    samples = ArraySamples(block, survey.bands)
     window = samples.read((0, 0, block.shape[0], block.shape[1]), range(block.shape[2]))
     return survey.counted(*window)[None, None]
 

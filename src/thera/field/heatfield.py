@@ -183,6 +183,14 @@ the c×channels amplitudes a (row-major), then the c phases φ |
         """The field of some of the cells: `field.crop(slice(0, 64), slice(32, 96))`."""
         return HeatField.of(self.head, self.pixels[rows, cols, :], self.features[rows, cols, :])
 
+    def blank(self, shape: tuple[int, int]) -> HeatField:
+        """A field of `shape` with the same head whose values are still to be filled in."""
+        pixels, features = (
+            self.namespace.empty((*shape, array.shape[2]), dtype=array.dtype, device=self.device)
+            for array in (self.pixels, self.features)
+        )
+        return HeatField.of(self.head, pixels, features)
+
     @property
     def memory(self) -> int:
         """Default working memory in bytes. It is larger on an accelerator, which large blocks keep busy."""

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import array_api_compat
 import numpy as np
@@ -21,6 +21,7 @@ from thera.errors import InvalidInput
 from thera.field.namespace import array_namespace
 
 Array = Any  # a NumPy or torch array; see array-api-compat
+FilterName = Literal["gaussian", "box", "butterworth", "ideal", "none"]
 
 # The paper's κ: a Gaussian of covariance 2κ passes half of the amplitude at the Nyquist frequency. A trained
 # κ is smaller and passes ¾ there, which would let a downscaled picture alias.
@@ -285,6 +286,28 @@ def as_filter(psf: object) -> Filter:
             "Point() or a function of the frequencies (ν₁, ν₂)."
         )
     return Transfer(psf)
+
+
+def filter_of(shape: str | None, sharpness: float) -> Filter | None:
+    """The filter of a name and a sharpness; None stands for the model's own.
+
+    >>> filter_of("box", 2)
+    Box(width=0.5)
+    """
+    if not 0.05 <= sharpness <= 20:
+        raise InvalidInput(f"A sharpness of {sharpness:g} cannot be used: give a number from 0.05 to 20.")
+    if shape is None:
+        return None if sharpness == 1 else Seamless(1 / sharpness)
+    if shape in ("box", "gaussian"):
+        return (Box if shape == "box" else Gaussian)(1 / sharpness)
+    if shape == "none":
+        return Point()
+    return Ideal(sharpness) if shape == "ideal" else Butterworth(cutoff=sharpness)
+
+
+def page_filter(name: FilterName, sharpness: float) -> Filter | None:
+    """The filter that a page calls by this name: its Gaussian is the model's own, without seams."""
+    return filter_of(None if name == "gaussian" else name, sharpness)
 
 
 def to_numpy(array: Array) -> np.ndarray:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-from thera.imaging.files import FileOptions, FileScaling, check_output, default_suffix, prepare_file
+from thera.files import check_place
+from thera.imaging.files import FileOptions, FileScaling, default_suffix, prepare_file
 from thera.imaging.formats import FORMATS, format_of
 from thera.imaging.picture import Picture
 from thera.imaging.sizing import TargetSize
@@ -15,6 +17,24 @@ from thera.values.ranges import Stretch
 
 from .raster import is_raster
 from .upscaling import RasterOptions, RasterScaling, prepare_raster
+
+
+class Item(NamedTuple):
+    """A file to scale into `output`; by default into a file in `folder` named `stem`."""
+
+    source: Path
+    folder: Path
+    stem: str
+    output: Path | None = None
+
+    def named(self, suffix: str) -> Path:
+        """The output with this extension, which is not added to a stem that already has it.
+
+        >>> [Item(Path(name), Path("out"), name).named(".png").name for name in ("a.png", "a.gif")]
+        ['a.png', 'a.gif.png']
+        """
+        there = self.stem == self.source.name and suffix == self.source.suffix
+        return self.output or self.folder / (self.stem if there else self.stem + suffix)
 
 
 @dataclass(frozen=True)
@@ -30,51 +50,37 @@ class Request:
     stretch: Stretch | None = None
     cog: bool = False
 
-    def suffixes(self, source: Path) -> tuple[str, ...]:
-        """The extensions that an output of `source` may get by default."""
-        return (self.file.form.suffix,) if self.file.form else (source.suffix, ".png", ".tif")
+    def outputs(self, item: Item) -> list[Path]:
+        """The files that an earlier call may have made of an item."""
+        form = self.file.form
+        suffixes = (form.suffix,) if form else (item.source.suffix, ".png", ".tif")
+        return [item.named(suffix) for suffix in suffixes]
 
-    def is_raster(self, source: Path, output: Path | None) -> bool:
+    def is_raster(self, item: Item) -> bool:
         """True if a file is scaled as a raster: input and output are rasters, or an option asks for it."""
         if self.cog or self.stretch is not None:
             return True
-        form = self.file.form or (None if output is None else format_of(output))
-        return form in (None, FORMATS["tiff"]) and is_raster(source)
+        form = self.file.form or (None if item.output is None else format_of(item.output))
+        return form in (None, FORMATS["tiff"]) and is_raster(item.source)
 
 
 def prepare(
-    source: Path,
-    model: Model,
-    request: Request,
-    output: Path | None,
-    folder: Path,
-    stem: str,
-    picture: Picture | None = None,
+    item: Item, model: Model, request: Request, picture: Picture | None = None
 ) -> FileScaling | RasterScaling:
-    """Reads or describes `source`, and checks everything that scaling it needs.
+    """Reads or describes a file, and checks everything that scaling it needs.
 
-    `output`: the output file; by default a file in `folder` named `stem`, with the extension that suits.
-    `picture`: the picture in `source`, if it was read before.
+    `picture`: the picture in it, if it was read before.
     """
-    file = request.file
-    if request.is_raster(source, output):
+    source, file = item.source, request.file
+    if request.is_raster(item):
         own = source.suffix.lower() in FORMATS["tiff"].suffixes
-        output = output or named(source, folder, stem, source.suffix if own else ".tif")
+        output = item.named(source.suffix if own else ".tif")
         options = RasterOptions(request.stretch, request.cog, file.overwrite, file.strip, file.alpha)
         return prepare_raster(source, output, model, request.target, request.options, options)
-    if output is not None:  # a bad output is refused before anything is read
-        check_output(source, output, file)
+    if item.output is not None:  # a bad output is refused before anything is read
+        check_place(item.output, file.overwrite, source)
     picture = picture or file.read(source)
-    if output is None:
-        output = named(source, folder, stem, default_suffix(source, picture, file.form))
-        check_output(source, output, file)
+    output = item.output or item.named(default_suffix(source, picture, file.form))
+    if item.output is None:
+        check_place(output, file.overwrite, source)
     return prepare_file(picture, output, model, request.target, request.options, file)
-
-
-def named(source: Path, folder: Path, stem: str, suffix: str) -> Path:
-    """The output file with this stem and extension, which is not added to a stem that already has it.
-
-    >>> [named(Path(name), Path("out"), name, ".png").name for name in ("a.png", "a.gif")]
-    ['a.png', 'a.gif.png']
-    """
-    return folder / (stem if stem == source.name and suffix == source.suffix else stem + suffix)

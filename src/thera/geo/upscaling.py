@@ -13,9 +13,9 @@ from thera.field.grid import Axis, Box
 from thera.files import check_place
 from thera.imaging.formats import FORMATS, Format, format_of
 from thera.imaging.sizing import TargetSize
+from thera.imaging.upscaling import fill
 from thera.models import Model
 from thera.tiled import Options, Plan, make_plan
-from thera.tiled.output import fill
 from thera.tiled.plan import frames
 from thera.values.planes import planes_of
 from thera.values.ranges import Range, Stretch, depth_name

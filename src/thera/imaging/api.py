@@ -18,11 +18,10 @@ from thera.models import Model, load
 from thera.tiled import Options
 from thera.values.meaning import AlphaUse, Groups, Meaning, Nodata, ValueRange
 
-from .arrays import scale_array
 from .picture import Picture
 from .reading import from_pillow
 from .sizing import TargetSize
-from .upscaling import prepare
+from .upscaling import scale_array, scale_picture
 
 ImageLike = TypeVar("ImageLike")
 
@@ -80,8 +79,8 @@ def upscale(
 
     meaning = Meaning(value_range, groups, nodata, alpha)
 
-    def planned(samples: NDArray) -> tuple[tuple[int, int], int, Options]:
-        """The size of the output of H×W×C samples, its bytes, and the options with room for it."""
+    def planned(samples: NDArray) -> tuple[tuple[int, int], Options]:
+        """The size of the output of H×W×C samples, and the options with room for it."""
         target = target_size.for_image((samples.shape[0], samples.shape[1]))
         needed = target[0] * target[1] * samples.shape[2] * samples.dtype.itemsize
         available = physical_memory()
@@ -91,11 +90,11 @@ def upscale(
                 f" {human_bytes(available)}: `thera upscale` writes such images to disk as they come."
             )
         limit = (default_memory() if memory is None else memory) + needed
-        return target, needed, Options(picture_filter, ensemble, limit)
+        return target, Options(picture_filter, ensemble, limit)
 
     def scaled(array: NDArray) -> NDArray:
         samples = _checked(array, meaning)
-        target, _, options = planned(samples)
+        target, options = planned(samples)
         result = scale_array(model, samples, target, meaning, options)
         return result[..., 0] if array.ndim == 2 else result
 
@@ -109,8 +108,7 @@ def upscale(
         picture = from_pillow(image)
         if alpha == "data":
             picture = replace(picture, covers=False)
-        target, needed, options = planned(picture.samples)
-        result = _to_pillow(prepare(model, picture, target, options, output_memory=needed).whole())
+        result = _to_pillow(scale_picture(model, picture, *planned(picture.samples)))
     elif isinstance(image, np.ndarray):
         result = scaled(image)
     elif hasattr(image, "detach"):

@@ -2,7 +2,7 @@
 
 import math
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.errors import ImageFileError, InvalidInput
-from thera.files import check_place, replacing
+from thera.files import replacing
 from thera.memory import human_bytes, physical_memory
 from thera.models import Model
-from thera.tiled import Options, Plan
+from thera.tiled import Options, Plan, TiledField, make_plan
 from thera.values.ranges import Range
 
 from .formats import FORMATS, Format, format_of
@@ -22,7 +22,6 @@ from .metadata import Metadata
 from .picture import Layout, Picture, over
 from .reading import MAX_PIXELS, read
 from .sizing import TargetSize
-from .upscaling import Scaling, prepare
 from .writing import encode
 
 #: Measured bytes per pixel that encoders hold if they cannot write row by row, without and with alpha.
@@ -65,15 +64,9 @@ class PictureOutput:
 class FileScaling(PictureOutput):
     """An image file that is about to be scaled into another: read, planned and checked."""
 
-    scaling: Scaling
-
-    @property
-    def model(self) -> Model:
-        return self.scaling.model
-
-    @property
-    def plan(self) -> Plan:
-        return self.scaling.plan
+    model: Model
+    options: Options
+    plan: Plan
 
     @property
     def tiles(self) -> int:
@@ -83,9 +76,22 @@ class FileScaling(PictureOutput):
     def depth(self) -> str:
         return self.layout.depth
 
-    def run(self, progress: Callable[[int], object] = lambda pixels: None) -> None:
+    def run(self, progress: Callable[[float], object] = lambda pixels: None) -> None:
         """Writes the output, whole or not at all."""
-        self.write(self.scaling.bands(progress))
+        self.write(self.bands(progress))
+
+    def bands(self, progress: Callable[[float], object]) -> Iterator[NDArray]:
+        """The output from the top down, n×W'×C samples at a time, all planes side by side."""
+        planes = self.picture.planes(self.model.info.halo)
+        fields = [TiledField(self.model, plane, self.options) for plane in planes]
+        layout = replace(self.layout, alpha=self.picture.alpha)
+        every = [field.rows(self.plan, lambda pixels: progress(pixels / len(planes))) for field in fields]
+        for strips in zip(*every, strict=True):
+            rows, cols, _ = strips[0]
+            band = self.picture.empty_rows(len(rows), layout)
+            for plane, strip in zip(planes, strips, strict=True):
+                plane.put(strip.values, rows, cols, band)
+            yield band
 
 
 @dataclass(frozen=True)
@@ -120,17 +126,20 @@ def prepare_file(
     file: FileOptions | None = None,
 ) -> FileScaling:
     """Plans the scaling of a picture into the file `output`, and checks everything it needs."""
+    options = options or Options()
     size = target.for_image(picture.layout.size)
     result = check_picture(picture, size, output, file or FileOptions())
-    picture, dtype = result.picture, result.layout.dtype
-    scaling = prepare(model, picture, size, options or Options(), output_memory=result.held, dtype=dtype)
+    picture = result.picture
+    planes = len(picture.planes(model.info.halo))  # this also refuses NaN before anything is computed
+    held = picture.samples.nbytes + result.held
+    plan = make_plan(model, picture.layout.size, size, options, planes=planes, held=held)
     available = physical_memory()
-    if available is not None and scaling.plan.memory > available:
+    if available is not None and plan.memory > available:
         raise InvalidInput(
-            f"The plan needs {human_bytes(scaling.plan.memory)} of memory and this machine has"
+            f"The plan needs {human_bytes(plan.memory)} of memory and this machine has"
             f" {human_bytes(available)}: lower --memory."
         )
-    return FileScaling(**vars(result), scaling=scaling)
+    return FileScaling(**vars(result), model=model, options=options, plan=plan)
 
 
 def check_picture(picture: Picture, size: tuple[int, int], output: Path, file: FileOptions) -> PictureOutput:
@@ -191,13 +200,6 @@ def default_suffix(name: Path, picture: Picture, form: Format | None = None) -> 
         if name.suffix.lower() in own.suffixes and holds(own, picture):
             return name.suffix
     return ".png" if holds(FORMATS["png"], picture) else ".tif"
-
-
-def check_output(source: Path, output: Path, file: FileOptions) -> None:
-    """Refuses an output that cannot be written, must not be replaced, or has no known format."""
-    if file.form is None:
-        format_of(output)
-    check_place(output, file.overwrite, source)
 
 
 def check_limits(layout: Layout, form: Format) -> None:

@@ -122,7 +122,7 @@ class Picture:
     def planes(self, halo: int) -> list[Plane]:
         """The planes for a network with this halo. A uniform alpha is left out: it needs no network."""
         groups = self.bands.groups
-        samples = ArraySamples.whole(self.samples, self.bands)
+        samples = ArraySamples(self.samples, self.bands)
         planes = planes_of(samples, self.bands, [self._span(group) for group in groups], halo)
         return planes[:-1] if self.uniform_alpha is not None else planes
 

@@ -1,67 +1,99 @@
-"""Scales pictures in memory, in bands of rows or whole."""
+"""Scales pictures and arrays in memory, one group of bands after the other."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from thera.field.grid import Axis
 from thera.models import Model
-from thera.tiled import Options, Plan, make_plan
-from thera.tiled.output import bands
+from thera.tiled import Options, Plan, TiledField, make_plan
+from thera.values.meaning import Meaning
+from thera.values.planes import ArraySamples, Plane, planes_of
+from thera.values.ranges import Range, marked
+from thera.values.survey import Window, find_ranges
 
-from .picture import Layout, Picture
+from .picture import Picture
 
-
-@dataclass(frozen=True)
-class Scaling:
-    """A picture that is about to be scaled: everything is checked, nothing is computed yet."""
-
-    model: Model
-    picture: Picture
-    layout: Layout
-    plan: Plan
-    options: Options
-
-    def bands(self, progress: Callable[[int], object] = lambda pixels: None) -> Iterator[NDArray]:
-        """The output from the top down, n×W'×C samples at a time."""
-        planes = self.picture.planes(self.model.info.halo)
-        empty = partial(self.picture.empty_rows, layout=self.layout)
-        return bands(self.model, planes, self.plan, self.options, empty, progress)
-
-    def whole(self, progress: Callable[[int], object] = lambda pixels: None) -> Picture:
-        """The whole output in memory, with the picture's metadata."""
-        samples = np.empty((*self.layout.size, self.layout.channels), self.layout.dtype)
-        row = 0
-        for band in self.bands(progress):
-            samples[row : row + len(band)] = band
-            row += len(band)
-        metadata = self.picture.metadata.resized(self.picture.layout.size, self.layout.size)
-        return replace(self.picture, samples=samples, metadata=metadata)
+#: Rows of an array whose values are looked at together.
+_ROWS = 256
 
 
-def prepare(
+def scale_picture(model: Model, picture: Picture, size: tuple[int, int], options: Options) -> Picture:
+    """A picture at `size` = (height, width). The result is part of the memory that `options` allow."""
+    layout = replace(picture.layout, height=size[0], width=size[1])
+    samples = picture.empty_rows(size[0], layout)
+    plan = make_plan(model, picture.layout.size, size, options, held=picture.samples.nbytes + layout.nbytes)
+    for plane in picture.planes(model.info.halo):
+        fill(model, plane, plan, options, samples)
+    metadata = picture.metadata.resized(picture.layout.size, size)
+    return replace(picture, samples=samples, metadata=metadata)
+
+
+def scale_array(
+    model: Model, array: NDArray, size: tuple[int, int], meaning: Meaning, options: Options
+) -> NDArray:
+    """An H×W×C array at another size. The result is part of the memory that `options` allow."""
+    H, W, count = array.shape
+    bands = meaning.bands(count, array.dtype)
+    samples = ArraySamples(array, bands)
+
+    def windows() -> Iterator[Window]:
+        for top in range(0, H, _ROWS):
+            yield samples.read((top, 0, min(top + _ROWS, H), W), range(count))
+
+    ranges = find_ranges(bands, array.dtype, meaning.rule(count), windows)
+    held = array.nbytes + size[0] * size[1] * count * array.dtype.itemsize
+    plan = make_plan(model, (H, W), size, options, held=held)
+    return scale_samples(model, samples, ranges, plan, options)
+
+
+def scale_samples(
+    model: Model, samples: ArraySamples, ranges: Sequence[Range], plan: Plan, options: Options
+) -> NDArray:
+    """The output of a plan, h×w×bands samples."""
+    rows, cols = plan.grid
+    bands = samples.bands
+    out = np.zeros((len(rows), len(cols), bands.count), samples.dtype)
+    marks = {band: mark for band, mark in enumerate(bands.nodata) if mark is not None}
+    valid = _valid(samples, rows, cols) if marks else None
+    for plane in planes_of(samples, bands, ranges, model.info.halo):
+        own = list(plane.group.bands)
+        if valid is None or not marks.keys() >= set(own) or valid[..., own].any():
+            fill(model, plane, plan, options, out)
+    for band, mark in marks.items():
+        out[..., band] = marked(out[..., band], True if valid is None else valid[..., band], mark)
+    return out
+
+
+def _valid(samples: ArraySamples, rows: Axis, cols: Axis) -> NDArray[np.bool_] | None:
+    """Which output samples are valid: those whose centre lies in an input pixel that is. None if all are."""
+    top, left = int(rows.cell[0]), int(cols.cell[0])
+    box = (top, left, int(rows.cell[-1]) + 1, int(cols.cell[-1]) + 1)
+    _, valid = samples.read(box, range(samples.bands.count))
+    return None if valid is None else valid[np.ix_(rows.cell - top, cols.cell - left)]
+
+
+def fill(
     model: Model,
-    picture: Picture,
-    size: tuple[int, int],
+    plane: Plane,
+    plan: Plan,
     options: Options,
-    *,
-    output_memory: int = 0,
-    dtype: np.dtype | None = None,
-) -> Scaling:
-    """Plans the scaling of `picture` to `size` = (height, width).
+    out: NDArray,
+    grid: tuple[Axis, Axis] | None = None,
+) -> None:
+    """Stores one plane in its bands of `out`, h×w×bands samples at the output pixels of a plan or a grid.
 
-    `output_memory`: bytes of the output that are held in memory.
-    `dtype`: the output's sample type, if not the picture's.
+    An alpha that is constant in all needed cells is copied without running the network.
     """
-    layout = replace(picture.layout, height=size[0], width=size[1], dtype=dtype or picture.samples.dtype)
-    plan = make_plan(
-        model,
-        picture.layout.size,
-        size,
-        options,
-        planes=len(picture.planes(model.info.halo)),  # this also refuses NaN before anything is computed
-        held=picture.samples.nbytes + output_memory,
-    )
-    return Scaling(model, picture, layout, plan, options)
+    rows, cols = grid or plan.grid
+    if plane.group.alpha and out.size:
+        constant = plane.constant(plane.alpha_window((rows.cell, cols.cell), (rows.step, cols.step)))
+        if constant is not None:
+            out[..., plane.group.bands[0]] = constant
+            return
+    done = 0
+    for strip in TiledField(model, plane, options).rows(plan, grid=(rows, cols)):
+        plane.put(strip.values, strip.rows, strip.cols, out[done : done + len(strip.rows)])
+        done += len(strip.rows)

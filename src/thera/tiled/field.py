@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from thera.field import Filter, HeatField
+from thera.field import Filter, HeatField, render
 from thera.field.ensemble import mean
 from thera.field.grid import Axis, Box
 from thera.field.needed import cells_needed, cells_needed_at, reach
 from thera.field.points import principal_axes
 from thera.field.psf import to_numpy
-from thera.field.render import bands as render_bands
 from thera.models import Model
 from thera.tiled.options import Options
 from thera.tiled.plan import BAND_MEMORY, RENDER_MEMORY, Plan, tile_side, with_halo
@@ -24,6 +23,8 @@ from thera.tiled.source import Source
 
 #: The share of the memory for encoding tiles; the rest holds their fields.
 ENCODING_SHARE = 0.6
+#: The share of the time that encoding takes, about.
+ENCODING_TIME = 0.8
 #: The smallest side of a tile, however little memory there is.
 LEAST_SIDE = 32
 
@@ -94,10 +95,9 @@ class TiledField:
         report: Callable[[], object] = lambda: None,
     ) -> NDArray[np.float32]:
         """The output pixels of two axes, h×w×3. The axes may be any part of an output."""
-        if derivative == (0, 0) and self.is_identity(rows, cols):
+        if derivative == (0, 0) and self._is_identity(rows, cols):
             return self._own_pixels(rows, cols)
-        filters, box = self._filters(rows, cols), self.needed(rows, cols)
-        self._fill_hidden(filters[0], (rows.step, cols.step))
+        filters, box = self._filters((rows.step, cols.step)), self.needed(rows, cols)
         fields = self.fields(box, report)
         return _rendered(fields, filters, rows.since(box[0]), cols.since(box[1]), derivative)
 
@@ -111,8 +111,8 @@ class TiledField:
 
         `jacobian`, (2, 2) or (N, 2, 2), holds the sides of the output pixels as columns.
         """
-        filters, box = self._filters_at(jacobian), self.needed_at(points, jacobian)
-        self._fill_hidden(filters[0], principal_axes(jacobian)[1].reshape(-1, 2).max(axis=0))
+        largest = principal_axes(jacobian)[1].reshape(-1, 2).max(axis=0)
+        filters, box = self._filters(_sides(jacobian), list(largest)), self.needed_at(points, jacobian)
         inside = points - box[:2]
         return mean(
             to_numpy(field.sample(inside, psf, jacobian=jacobian, memory=RENDER_MEMORY))
@@ -122,41 +122,37 @@ class TiledField:
     def rows(
         self,
         plan: Plan,
-        progress: Callable[[int], object] = lambda pixels: None,
+        progress: Callable[[float], object] = lambda pixels: None,
         grid: tuple[Axis, Axis] | None = None,
     ) -> Iterator[Strip]:
         """The output of a plan from the top down, some rows at a time.
 
         `progress` is called with the number of output pixels just done. It may raise an exception to stop.
-        `grid`: the rows and columns of the output; by default all that lie in the plan's cells.
+        `grid`: rows and columns of the output within the plan's cells; by default all of them.
         """
-        down, cols = grid or (Axis.whole(n, N) for n, N in zip(plan.source, plan.size, strict=True))
-        cols = cols[cols.within(plan.cols[0], plan.cols[-1])]
-        filters = self._filters(down, cols)
-        if not len(cols):
-            return
-        self._fill_hidden(filters[0], (down.step, cols.step))
-        count = max(1, BAND_MEMORY // (12 * len(cols)))
+        down, cols = grid or plan.grid
+        filters = self._filters((down.step, cols.step))
         for low, high in pairwise(plan.rows):
             strip = down[down.within(low, high)]
-            if not len(strip):
-                continue
             area = len(strip) * len(cols)
-            if self.is_identity(strip, cols):
+            if not area:
+                continue
+            if self._is_identity(strip, cols):
                 yield Strip(strip, cols, self._own_pixels(strip, cols))
                 progress(area)
                 continue
-            top, left, bottom, right = self.needed(strip, cols)
+            top, left, bottom, right = cells_needed(
+                strip, cols, self.source.shape, filters[0], self.model.info.kappa
+            )
             cuts = (left, *(cut for cut in plan.cols if left < cut < right), right)
-            fields = self._encoded((top, bottom), cuts, _shares(progress, 0.8 * area, len(cuts) - 1))
-            for start, stop in _bands(strip.cell, count):
-                part = strip[start:stop]
-                values = _rendered(fields, filters, part.since(top), cols.since(left))
-                yield Strip(part, cols, values)
-                progress(round(area * stop / len(strip) * 0.2) - round(area * start / len(strip) * 0.2))
+            report = partial(progress, ENCODING_TIME * area / (len(cuts) - 1))
+            fields = self._encoded((top, bottom), cuts, report)
+            for part in _bands(strip, max(1, BAND_MEMORY // (12 * len(cols)))):
+                yield Strip(part, cols, _rendered(fields, filters, part.since(top), cols.since(left)))
+                progress((1 - ENCODING_TIME) * len(part) * len(cols))
             del fields  # frees their memory before the next strip is encoded
 
-    def is_identity(self, rows: Axis, cols: Axis) -> bool:
+    def _is_identity(self, rows: Axis, cols: Axis) -> bool:
         """True if the output pixels are the picture's own: at scale 1, unless a filter is asked for."""
         own = all(axis.step == 1 and not axis.offset.any() for axis in (rows, cols))
         return own and self.options.psf is None
@@ -165,25 +161,24 @@ class TiledField:
         box = (int(rows.cell[0]), int(cols.cell[0]), int(rows.cell[-1]) + 1, int(cols.cell[-1]) + 1)
         return self.source.cells(box)
 
-    def _fill_hidden(self, psf: Filter, steps: Sequence[float]) -> None:
-        """Has hidden pixels filled in as far as output pixels with these sides are read from."""
-        self._seen = self.source.reaching(reach(psf, steps, self.model.info.kappa))
-
     def needed(self, rows: Axis, cols: Axis) -> Box:
         """The cells that the output pixels of two axes need."""
-        psf = self._filters(rows, cols)[0]
+        psf = self.options.filters(self.model, (rows.step, cols.step))[0]
         return cells_needed(rows, cols, self.source.shape, psf, self.model.info.kappa)
 
     def needed_at(self, points: NDArray[np.float64], jacobian: NDArray[np.float64]) -> Box:
         """The cells that the points of `sample` need."""
-        psf = self._filters_at(jacobian)[0]
+        psf = self.options.filters(self.model, _sides(jacobian))[0]
         return cells_needed_at(points, jacobian, self.source.shape, psf, self.model.info.kappa)
 
-    def _filters(self, rows: Axis, cols: Axis) -> list[Filter]:
-        return self.options.filters(self.model, (rows.step, cols.step))
+    def _filters(self, sides: Sequence[float], largest: Sequence[float] | None = None) -> list[Filter]:
+        """The filter of each rotation, for output pixels with these sides in input pixels.
 
-    def _filters_at(self, jacobian: NDArray[np.float64]) -> list[Filter]:
-        return self.options.filters(self.model, np.linalg.norm(jacobian, axis=-2).reshape(-1, 2)[0])
+        Hidden pixels are filled in as far as they reach; `largest`: the sides of the largest output pixel.
+        """
+        filters = self.options.filters(self.model, sides)
+        self._seen = self.source.reaching(reach(filters[0], largest or sides, self.model.info.kappa))
+        return filters
 
     # ---- encoding
 
@@ -248,46 +243,32 @@ class TiledField:
         self, rows: Sequence[int], cols: Sequence[int], report: Callable[[], object]
     ) -> list[HeatField]:
         """The fields from the first to the last cut, one per rotation, encoded in tiles between the cuts."""
-        box = (rows[0], cols[0], rows[-1], cols[-1])
+        shape = rows[-1] - rows[0], cols[-1] - cols[0]
         whole: list[HeatField] = []
         for top, bottom in pairwise(rows):
             for left, right in pairwise(cols):
-                for turn, part in enumerate(self._part((top, left, bottom, right))):
+                tile = (top, left, bottom, right)
+                parts = self._rotations(tile) if self._tiles is None else self._kept(self._tiles, tile)
+                for turn, part in enumerate(parts):
                     if turn == len(whole):
-                        whole.append(_empty_field(part, box))
-                    if part.shape != whole[turn].shape:
-                        place = slice(top - box[0], bottom - box[0]), slice(left - box[1], right - box[1])
+                        whole.append(part if part.shape == shape else part.blank(shape))
+                    if part is not whole[turn]:
+                        place = slice(top - rows[0], bottom - rows[0]), slice(left - cols[0], right - cols[0])
                         whole[turn].pixels[place] = part.pixels
                         whole[turn].features[place] = part.features
                     del part  # frees its memory before the next tile is encoded
                 report()
         return whole
 
-    def _part(self, part: Box) -> Iterator[HeatField]:
-        """The fields of a tile or a part of one, one per rotation, from the cache or encoded now."""
-        if self._tiles is None:
-            yield from self._rotations(part)
-            return
+    def _kept(self, tiles: Tiles, part: Box) -> Iterator[HeatField]:
+        """The fields of a part of a tile, one per rotation, from the cache or encoded now."""
         (tile,) = self.tiles(part)
         rows, cols = (
             slice(low - start, high - start)
             for low, high, start in zip(part[:2], part[2:], tile[:2], strict=True)
         )
-        for field in self._tiles.get(tile, lambda: self.encode(tile)):
+        for field in tiles.get(tile, lambda: self.encode(tile)):
             yield field.crop(rows, cols)
-
-
-def _empty_field(tile: HeatField, box: Box) -> HeatField:
-    """An empty field for the cells of a box, like that of a tile; the tile itself if it covers the box."""
-    shape = (box[2] - box[0], box[3] - box[1])
-    if tile.shape == shape:
-        return tile
-    empty = tile.namespace.empty
-    return HeatField.of(
-        tile.head,
-        empty((*shape, 3), dtype=tile.pixels.dtype, device=tile.device),
-        empty((*shape, tile.features.shape[2]), dtype=tile.features.dtype, device=tile.device),
-    )
 
 
 def _rendered(
@@ -298,34 +279,24 @@ def _rendered(
     derivative: tuple[int, int] = (0, 0),
 ) -> NDArray[np.float32]:
     """The mean over the renderings of all rotations."""
-
-    def rendered(field: HeatField, psf: Filter) -> NDArray[np.float32]:
-        out = np.empty((len(rows), len(cols), 3), np.float32)
-        for start, band in render_bands(field, rows, cols, psf, derivative, RENDER_MEMORY):
-            out[start : start + band.shape[0]] = to_numpy(band)
-        return out
-
-    return mean(rendered(field, psf) for field, psf in zip(fields, filters, strict=True))
+    size = len(rows), len(cols)
+    return mean(
+        to_numpy(render.whole(field, size, render.plan(field, rows, cols, psf, derivative, RENDER_MEMORY)))
+        for field, psf in zip(fields, filters, strict=True)
+    )
 
 
-def _shares(progress: Callable[[int], object], total: float, parts: int) -> Callable[[], None]:
-    """A function that reports one of `parts` equal shares of `total` pixels at each call."""
-    done = 0
-
-    def report() -> None:
-        nonlocal done
-        done += 1
-        progress(round(total * done / parts) - round(total * (done - 1) / parts))
-
-    return report
+def _sides(jacobian: NDArray[np.float64]) -> Sequence[float]:
+    """The lengths of the sides of the first output pixel."""
+    return list(np.linalg.norm(jacobian, axis=-2).reshape(-1, 2)[0])
 
 
-def _bands(cells: NDArray[np.int64], count: int) -> Iterator[tuple[int, int]]:
+def _bands(rows: Axis, count: int) -> Iterator[Axis]:
     """Cuts rows into bands of at most `count`, if possible between cells, so that none is computed twice."""
-    start = 0
-    while start < len(cells):
-        stop = min(start + count, len(cells))
-        if stop < len(cells) and cells[stop] > cells[start]:
+    start, cells = 0, rows.cell
+    while start < len(rows):
+        stop = min(start + count, len(rows))
+        if stop < len(rows) and cells[stop] > cells[start]:
             stop = max(start + 1, int(np.searchsorted(cells, cells[stop])))
-        yield start, stop
+        yield rows[start:stop]
         start = stop

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from thera.errors import InvalidInput
-from thera.field.grid import Box
+from thera.field.grid import Axis, Box
 from thera.field.needed import reach
 from thera.memory import human_bytes
 from thera.models import Info, Model
@@ -50,6 +51,12 @@ class Plan:
         return self.encoded / ((self.rows[-1] - self.rows[0]) * (self.cols[-1] - self.cols[0]))
 
     @property
+    def grid(self) -> tuple[Axis, Axis]:
+        """The rows and columns of the output whose centres lie in the plan's cells."""
+        rows, cols = map(Axis.whole, self.source, self.size)
+        return rows[rows.within(self.rows[0], self.rows[-1])], cols[cols.within(self.cols[0], self.cols[-1])]
+
+    @property
     def tiles(self) -> int:
         return (len(self.rows) - 1) * (len(self.cols) - 1)
 
@@ -77,8 +84,9 @@ def make_plan(
     H, W = down.stop - down.start, along.stop - along.start
     steps = [n / N for n, N in zip(source, size, strict=True)]
     beyond = max(reach(psf, steps, info.kappa) for psf in options.filters(model, steps))
-    per_pixel, per_cell = encoder_bytes(info), field_bytes(info) * planes * options.rotations
-    fixed = held + process_bytes(info) + RENDER_MEMORY + (2 + planes) * BAND_MEMORY
+    cost = costs(info)
+    per_cell = cost.cell * planes * options.rotations
+    fixed = held + cost.process + RENDER_MEMORY + (2 + planes) * BAND_MEMORY
 
     def candidate(strips: int, columns: int) -> Plan:
         rows, cols = _equal_cuts(down, strips, info.alignment), _equal_cuts(along, columns, info.alignment)
@@ -91,7 +99,7 @@ def make_plan(
         all_tall = min(source[0], H + around) + around * (len(rows) - 2)
         all_wide = min(source[1], W + beside) + beside * (len(cols) - 2)
         strip = min(source[0], height + 2 * beyond) * min(source[1], W + 2 * beyond)
-        need = fixed + tall * wide * per_pixel + strip * per_cell
+        need = fixed + tall * wide * cost.pixel + strip * per_cell
         return Plan(source, size, rows, cols, memory=need, encoded=all_tall * all_wide)
 
     candidates = [
@@ -128,28 +136,30 @@ def tile_side(info: Info, memory: float) -> int:
 
     It is 0 or less if the halo alone needs more.
     """
-    side = int(math.sqrt(max(0.0, memory) / encoder_bytes(info))) - 2 * info.halo - info.alignment
+    side = int(math.sqrt(max(0.0, memory) / costs(info).pixel)) - 2 * info.halo - info.alignment
     return side // info.alignment * info.alignment
 
 
 def tile_memory(info: Info, side: int) -> int:
     """Bytes for encoding a square tile of this side with its halo."""
-    return (side + 2 * info.halo + info.alignment) ** 2 * encoder_bytes(info)
+    return (side + 2 * info.halo + info.alignment) ** 2 * costs(info).pixel
 
 
-def encoder_bytes(info: Info) -> int:
-    """Peak bytes per pixel of a tile while it is encoded."""
-    return ENCODER_BYTES[info.spec.backbone] + ENCODER_BYTES[info.spec.variant]
+class Costs(NamedTuple):
+    """Bytes: of a pixel at the peak of its encoding, of a cell of a field, of the process itself."""
+
+    pixel: int
+    cell: int
+    process: int
 
 
-def field_bytes(info: Info) -> int:
-    """Bytes per cell of a field."""
-    return 4 * (FEATURES[info.spec.variant] + 3)
-
-
-def process_bytes(info: Info) -> int:
-    """Bytes of the process itself."""
-    return PROCESS_MEMORY + (TORCH_MEMORY if info.engine == "torch" else 0)
+def costs(info: Info) -> Costs:
+    """The memory that a model takes."""
+    return Costs(
+        ENCODER_BYTES[info.spec.backbone] + ENCODER_BYTES[info.spec.variant],
+        4 * (FEATURES[info.spec.variant] + 3),
+        PROCESS_MEMORY + (TORCH_MEMORY if info.engine == "torch" else 0),
+    )
 
 
 def with_halo(low: int, high: int, length: int, info: Info) -> tuple[int, int]:

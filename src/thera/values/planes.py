@@ -29,16 +29,16 @@ class Samples(Protocol):
 
 @dataclass(frozen=True)
 class ArraySamples:
-    """Samples in memory of a whole picture, or of a part at `origin` in a picture of `shape`."""
+    """Samples in memory of a whole picture, or of a part at `origin` in a picture of shape `whole`."""
 
     array: NDArray  # h×w×bands
     bands: Bands
-    shape: tuple[int, int]
+    whole: tuple[int, int] | None = None
     origin: tuple[int, int] = (0, 0)
 
-    @classmethod
-    def whole(cls, array: NDArray, bands: Bands) -> ArraySamples:
-        return cls(array, bands, (array.shape[0], array.shape[1]))
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.whole or (self.array.shape[0], self.array.shape[1])
 
     @property
     def dtype(self) -> np.dtype:
@@ -62,15 +62,20 @@ class Plane:
     """A group of bands as the source of a `TiledField`: cells are h×w×3 floats in [0, 1].
 
     `span` holds the sample values that become 0 and 1. Invalid samples are filled in from valid ones around
-    them. The filling depends only on blocks of side 2 to the power of `levels`, never on the window. Farther
-    away from all that is valid, samples that are hidden stay as they are, and nodata is the middle of `span`.
+    them, about as far as `reach`. The filling depends only on blocks of side 2 to the power of `levels`,
+    never on the window. Farther away from all that is valid, samples that are hidden stay as they are, and
+    nodata is the middle of `span`.
     """
 
     samples: Samples
     group: Group
     span: Range
-    levels: int
+    reach: int
     has_nodata: bool = False
+
+    @property
+    def levels(self) -> int:
+        return fill_levels(self.reach)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -97,7 +102,7 @@ class Plane:
 
     def reaching(self, cells: int) -> Plane:
         """The same plane, with invalid samples filled in as far as a filter reaches."""
-        return replace(self, levels=max(self.levels, fill_levels(cells)))
+        return replace(self, reach=max(self.reach, cells))
 
     def _around(self, box: Box) -> Box:
         """The window that invalid samples of a box are filled in from: three blocks more on each side."""
@@ -180,7 +185,7 @@ def fill_reach(halo: int) -> int:
 
 def planes_of(samples: Samples, bands: Bands, spans: Sequence[Range], halo: int) -> list[Plane]:
     """One plane per group, colours before alpha. `halo`: how far the network sees."""
-    levels, nodata = fill_levels(halo), any(value is not None for value in bands.nodata)
+    nodata = any(value is not None for value in bands.nodata)
     return [
-        Plane(samples, group, span, levels, nodata) for group, span in zip(bands.groups, spans, strict=True)
+        Plane(samples, group, span, halo, nodata) for group, span in zip(bands.groups, spans, strict=True)
     ]

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from thera.errors import ImageFileError
 from thera.field.grid import Box
-from thera.imaging.files import FileOptions, PictureOutput, check_output, check_picture
+from thera.files import check_place
+from thera.imaging.files import FileOptions, PictureOutput, check_picture
 from thera.imaging.formats import format_of
 from thera.imaging.picture import Layout, Picture
 from thera.imaging.sizing import TargetSize
@@ -37,11 +38,11 @@ class WarpedPicture(PictureOutput):
     def size(self) -> tuple[int, int]:
         return self.layout.size
 
-    def run(self, progress: Callable[[int], object] = lambda pixels: None) -> None:
+    def run(self, progress: Callable[[float], object] = lambda pixels: None) -> None:
         """Writes the output, whole or not at all."""
         self.write(self.bands(progress))
 
-    def bands(self, progress: Callable[[int], object] = lambda pixels: None) -> Iterator[NDArray]:
+    def bands(self, progress: Callable[[float], object]) -> Iterator[NDArray]:
         """The output from the top down, n×W'×C samples at a time."""
         planes = self.picture.planes(self.warp.model.info.halo)
         # Black and white are the ends of the output type's range, or of the samples' if the type has none.
@@ -108,8 +109,8 @@ def prepare_warped_picture(
     Beyond a horizon there is no edge, so "edge" shows nothing or black there.
     """
     file = file or FileOptions()
-    check_output(source, output, file)
     form = file.form or format_of(output)
+    check_place(output, file.overwrite, source)
     picture = file.read(source)
     shape = picture.layout.size
     wanted, mapping = view(shape)

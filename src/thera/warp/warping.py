@@ -16,7 +16,7 @@ from thera.memory import human_bytes
 from thera.models import Model
 from thera.tiled import Options, TiledField, tile_side
 from thera.tiled.field import ENCODING_SHARE, LEAST_SIDE
-from thera.tiled.plan import RENDER_MEMORY, field_bytes, process_bytes, tile_memory
+from thera.tiled.plan import RENDER_MEMORY, costs, tile_memory
 from thera.values.planes import Plane
 
 from .mappings import Mapping
@@ -72,7 +72,7 @@ class Warp:
 
     @property
     def _fixed(self) -> int:
-        return process_bytes(self.model.info) + self.held + RENDER_MEMORY + PIXEL_BYTES * FRAME**2
+        return costs(self.model.info).process + self.held + RENDER_MEMORY + PIXEL_BYTES * FRAME**2
 
     @property
     def side(self) -> int:
@@ -83,7 +83,7 @@ class Warp:
     def most_cells(self) -> int:
         """The number of cells of the largest field that fits in memory."""
         room = (1 - ENCODING_SHARE) * (self.options.limit - self._fixed)
-        return int(room / (field_bytes(self.model.info) * self.options.rotations))
+        return int(room / (costs(self.model.info).cell * self.options.rotations))
 
     def pieces(self, box: Box) -> Iterator[Piece]:
         """A box, split until the cells that each piece needs fit in memory."""

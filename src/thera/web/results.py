@@ -9,10 +9,10 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from thera.errors import InvalidInput
-from thera.geo.files import Request, prepare
+from thera.field.psf import FilterName, page_filter
+from thera.geo.files import Item, Request, prepare
 from thera.geo.upscaling import RasterScaling
 from thera.imaging.files import FileOptions, FileScaling
-from thera.imaging.filters import FilterName, page_filter
 from thera.imaging.formats import format_named
 from thera.imaging.sizing import TargetSize
 from thera.web.gallery import Entry, Gallery
@@ -55,9 +55,9 @@ def write_result(
             scaling = _prepared(gallery, entry, folder, order, memory)
         except InvalidInput:  # some outputs have to be held whole: then it takes what the program does
             scaling = _prepared(gallery, entry, folder, order, None)
-        done, total = 0, math.prod(scaling.plan.size)
+        done, total = 0.0, math.prod(scaling.plan.size)
 
-        def count(pixels: int) -> None:
+        def count(pixels: float) -> None:
             nonlocal done
             done += pixels
             progress(done / total)
@@ -72,5 +72,5 @@ def _prepared(
     form = None if order.format is None else format_named(order.format)
     options = gallery.options(page_filter(order.filter, order.sharpness), order.ensemble, memory)
     request = Request(order.target, options, FileOptions(form, order.quality, overwrite=True))
-    stem = f"{Path(entry.name).stem}_{order.target.label}"
-    return prepare(entry.path, gallery.model(order.model), request, None, folder, stem, entry.picture)
+    item = Item(entry.path, folder, f"{Path(entry.name).stem}_{order.target.label}")
+    return prepare(item, gallery.model(order.model), request, entry.picture)

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from thera.errors import InvalidInput
 from thera.field import Filter
 from thera.field.grid import Axis, axes
-from thera.imaging.filters import FilterName, page_filter
+from thera.field.psf import FilterName, page_filter
 from thera.tiled import TiledField
 from thera.web.gallery import MOST_CELLS, Entry, Gallery
 from thera.web.pixels import as_png, eight_bits
