@@ -27,20 +27,7 @@ if TYPE_CHECKING:
     from thera.imaging.api import upscale
     from thera.models import Model, load
 
-_FIELD = (
-    "HeatField",
-    "Filter",
-    "Gaussian",
-    "Box",
-    "Butterworth",
-    "Ideal",
-    "Lanczos",
-    "Point",
-    "Seamless",
-    "Transfer",
-)
 _HOMES = {
-    **dict.fromkeys(_FIELD, "thera.field"),
     "Model": "thera.models",
     "load": "thera.models",
     "upscale": "thera.imaging.api",
@@ -68,9 +55,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Names are imported when they are used, so that `import thera` costs nothing."""
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'thera' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    value = getattr(import_module(_HOMES.get(name, "thera.field")), name)
     globals()[name] = value
     return value
 

@@ -61,7 +61,7 @@ def folder(tmp_path, png) -> Path:
         ("good.png -s -3", "above 0"),
         ("good.png -s nan", "above 0"),
         ("good.png -s inf", "above 0"),
-        ("good.png -s many", "not a valid float"),
+        ("good.png -s many", "is no scale"),
         ("good.png -s 0.001", "leaves no pixel"),
         ("good.png -s 1e5", "100,000,000,000 pixels"),
         ("good.png --size 9999999x9999999", "100,000,000,000 pixels"),

@@ -10,7 +10,7 @@ from threading import Timer
 
 import click
 
-from thera.cli.parameters import Bytes, engine_options
+from thera.cli.parameters import BYTES, engine_options
 from thera.errors import InvalidInput, MissingDependency
 
 #: Where the page is looked for first; another free port is taken when this one is not.
@@ -30,7 +30,7 @@ PORT = 8372
 @click.option("--browser/--no-browser", default=True, help="Open the page in the browser. [default: yes]")
 @click.option("--max-pixels", type=int, help="Open pictures up to this many pixels. [default: 134 million]")
 @click.option(
-    "--memory", type=Bytes(), default="1.25GiB", show_default=True, help="For pictures, fields and downloads."
+    "--memory", type=BYTES, default="1.25GiB", show_default=True, help="For pictures, fields and downloads."
 )
 @engine_options
 def command(

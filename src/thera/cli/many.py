@@ -165,7 +165,8 @@ def _scale_store(scaler: Scaler, source: Path, output: Path | None, cluster: Clu
         message = "is no folder, as Zarr stores are" if os.path.exists(source) else "does not exist"
         raise ImageFileError(f"{source} {message}.")
     request, file = scaler.request, scaler.request.file
-    for option, value in (("format", file.form), ("quality", file.quality), ("cog", request.cog or None)):
+    options = {"format": file.form, "quality": file.quality, "cog": request.cog or None}
+    for option, value in (options | {"dpi": request.target.resolution}).items():
         if value is not None:
             raise InvalidInput(f"--{option} is for image files and {source} is a Zarr store: leave it out.")
     require("dask", "dask", "a Zarr store")

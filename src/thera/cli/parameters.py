@@ -9,6 +9,7 @@ import click
 
 from thera.errors import InvalidInput
 from thera.imaging import DEFAULT_MODEL
+from thera.memory import parse_bytes
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -30,6 +31,21 @@ class Size(click.ParamType):
         return height, width
 
 
+class Parsed(click.ParamType):
+    """A value as people write it, read by a function that raises `InvalidInput`."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name, self.parse = name, parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.parse(value)
+        except InvalidInput as error:
+            self.fail(str(error), param, ctx)
+
+
 class NamedPath(click.Path):
     """A path with a name. An empty one, as an unset shell variable gives it, would be the current folder."""
 
@@ -40,22 +56,6 @@ class NamedPath(click.Path):
         if not os.fspath(value):
             self.fail("the name is empty. Give a file or a folder; the current one is a dot.", param, ctx)
         return super().convert(value, param, ctx)
-
-
-class Bytes(click.ParamType):
-    """A number of bytes: 2GiB, 500MB, …"""
-
-    name = "SIZE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from thera.memory import parse_bytes
-
-        if isinstance(value, int):
-            return value
-        try:
-            return parse_bytes(value)
-        except InvalidInput as error:
-            self.fail(str(error), param, ctx)
 
 
 def engine_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,6 +81,8 @@ def engine_options(function: Callable[..., Any]) -> Callable[..., Any]:
         function = option(function)
     return function
 
+
+BYTES = Parsed("SIZE", parse_bytes)  # 2GiB, 500MB, …
 
 model_option: Decorator = click.option(
     "-m", "--model", default=DEFAULT_MODEL, show_default=True, help="A name from `thera models`, or a file."

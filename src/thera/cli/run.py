@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from thera.cli.feedback import Feedback
 from thera.errors import ImageFileError, InvalidInput, TheraError
 from thera.files import reason_of
@@ -95,7 +97,7 @@ class Scaler:
             if one_of_many and not self.request.file.overwrite:
                 for output in filter(os.path.isfile, self.request.outputs(item)):
                     return record | {"output": str(output), "status": "skipped"}
-            return record | self._scale(item)
+            return record | self._scale(item, one_of_many)
         except MemoryError:
             error: Exception = InvalidInput(f"{item.source} needs more memory than there is: lower --memory.")
         except TheraError as problem:
@@ -109,10 +111,13 @@ class Scaler:
             error = ImageFileError(f"{item.source} could not be scaled: {problem!r}.")
         return record | {"status": "failed", "error": str(error)}
 
-    def _scale(self, item: Item) -> Record:
+    def _scale(self, item: Item, one_of_many: bool) -> Record:
         began = time.monotonic()
         job = prepare(item, self.loaded(), self.request)
         plan, ensemble = job.plan, self.request.options.ensemble
+        if self.request.file.quality is not None and not one_of_many and not job.form.lossy:
+            name = job.form.name.upper()
+            raise click.UsageError(f"--quality is for JPEG, WebP and AVIF, and this is {name}: leave it out.")
         self.feedback.plan(str(item.source), job, ensemble)
         with self.feedback.progress(plan.size[0] * plan.size[1], item.source.name) as progress:
             job.run(progress)

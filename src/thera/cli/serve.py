@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from thera.cli.parameters import Bytes, engine_options
+from thera.cli.parameters import BYTES, engine_options
 
 #: Viewers wait for what they see: the fastest model, unless another is asked for.
 MODEL = "edsr-air"
@@ -39,13 +39,13 @@ MODEL = "edsr-air"
 @click.option(
     "--encoders", type=click.IntRange(1), default=1, show_default=True, help="Networks that run at once."
 )
-@click.option("--memory", type=Bytes(), default="512MiB", show_default=True, help="For what is kept at hand.")
+@click.option("--memory", type=BYTES, default="512MiB", show_default=True, help="For what is kept at hand.")
 @click.option(
     "--cache",
     type=click.Path(file_okay=False, path_type=Path),
     help="A folder for encoded fields. [default: thera/fields where this system keeps caches]",
 )
-@click.option("--cache-size", type=Bytes(), default="8GiB", show_default=True, help="Of that folder.")
+@click.option("--cache-size", type=BYTES, default="8GiB", show_default=True, help="Of that folder.")
 @click.option("--no-cache", is_flag=True, help="Keep nothing on disk.")
 @click.option(
     "--max-age", type=click.IntRange(0), default=3600, show_default=True, help="Seconds, for clients."

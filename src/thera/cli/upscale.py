@@ -9,22 +9,45 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from thera.cli.parameters import Bytes, NamedPath, Size, engine_options, model_option
+from thera.cli.parameters import BYTES, NamedPath, Parsed, Size, engine_options, model_option
 from thera.errors import InvalidInput
 from thera.models.choice import ModelChoice
 
 if TYPE_CHECKING:
     from thera.geo.files import Request
+    from thera.imaging.sizing import Paper
+
+
+def scale_of(text: str) -> float:
+    from thera.imaging.sizing import parse_scale
+
+    return parse_scale(text)
+
+
+def paper_of(text: str) -> "Paper":
+    from thera.imaging.sizing import Paper
+
+    return Paper.parse(text)
 
 
 @click.command("upscale")
 @click.argument("paths", metavar="INPUT... [OUTPUT]", nargs=-1, required=True, type=NamedPath())
 @click.option("-o", "--out", type=NamedPath(), help="The output: a file, or a folder for several inputs.")
-@click.option("-s", "--scale", type=float, help="The factor: 4, 2.5, 3.14; below 1 scales down.")
+@click.option("-s", "--scale", type=Parsed("FACTOR", scale_of), help="4, 2.5, 4x, 200%; below 1 scales down.")
 @click.option("--size", type=Size(), help="Exactly this size.")
 @click.option("--width", type=int, help="This width, the height to match.")
 @click.option("--height", type=int, help="This height, the width to match.")
 @click.option("--fit", type=Size(), help="As large as fits in this box.")
+@click.option("--long-edge", type=int, help="This length of the longer side.")
+@click.option("--short-edge", type=int, help="This length of the shorter side.")
+@click.option("--megapixels", type=float, help="This many million pixels.")
+@click.option(
+    "--print",
+    "paper",
+    type=Parsed("WxHcm", paper_of),
+    help="As large as fits on paper of 30x20cm, 297x210mm or 6x4in, at --dpi; the paper may be turned.",
+)
+@click.option("--dpi", type=float, help="The resolution to write. [default: the input's; for --print 300]")
 @model_option
 @click.option(
     "--ensemble/--no-ensemble",
@@ -42,7 +65,7 @@ if TYPE_CHECKING:
 @engine_options
 @click.option(
     "--memory",
-    type=Bytes(),
+    type=BYTES,
     help="The memory limit; it decides the size of tiles. [default: 4GiB, or half of the machine's]",
 )
 @click.option("--format", "form", help="png, jpeg, webp, avif, tiff or bmp, whatever OUTPUT's name says.")
@@ -139,7 +162,11 @@ def command(
         raise click.UsageError("--recursive is for folders, and none was given: leave it out.")
     if workers is not None and scheduler is not None:
         raise click.UsageError("--workers start here, and --scheduler has its own workers: give one of them.")
-    scaler = Scaler(Feedback(quiet), request_of(**given), ModelChoice(model, engine, device, precision))
+    try:
+        request = request_of(**given)
+    except InvalidInput as error:
+        raise click.UsageError(str(error)) from error
+    scaler = Scaler(Feedback(quiet), request, ModelChoice(model, engine, device, precision))
     if is_store or several:
         from thera.cli.many import Cluster, scale_files, scale_store
 
@@ -189,11 +216,6 @@ def inputs_and_output(paths: tuple[Path, ...], out: Path | None) -> tuple[list[P
 
 def request_of(
     *,
-    scale: float | None,
-    size: tuple[int, int] | None,
-    width: int | None,
-    height: int | None,
-    fit: tuple[int, int] | None,
     shape: str | None,
     sharpness: float,
     ensemble: bool,
@@ -201,8 +223,9 @@ def request_of(
     form: str | None,
     stretch: str | None,
     cog: bool,
+    quality: int | None,
     max_pixels: int | None,
-    **file: Any,
+    **given: Any,
 ) -> "Request":
     """The options of the command as a request, checked before anything is read."""
     from thera.field.psf import filter_of
@@ -218,13 +241,14 @@ def request_of(
     if (cog or stretch is not None) and wanted not in (None, FORMATS["tiff"]):
         option = "--cog" if cog else "--range"
         raise InvalidInput(f"{option} writes a TIFF and --format is {form}: leave one of them out.")
-    options = Options(filter_of(shape, sharpness), ensemble, memory)
-    target = TargetSize(scale, size, width, height, fit)
+    if quality is not None and wanted is not None and not wanted.lossy:
+        raise InvalidInput(f"--quality is for JPEG, WebP and AVIF, and --format is {form}: leave it out.")
+    target = TargetSize(**{name: given.pop(name) for name in TargetSize._fields})
     target.check()
     return Request(
         target,
-        options,
-        FileOptions(form=wanted, max_pixels=max_pixels or MAX_PIXELS, **file),
+        Options(filter_of(shape, sharpness), ensemble, memory),
+        FileOptions(wanted, quality, max_pixels=max_pixels or MAX_PIXELS, **given),
         None if stretch is None else Stretch.parse(stretch),
         cog,
     )

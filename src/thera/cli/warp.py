@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from thera.cli.parameters import Bytes, NamedPath, Size, engine_options, model_option
+from thera.cli.parameters import BYTES, NamedPath, Size, engine_options, model_option
 from thera.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Colour(click.ParamType):
     help="Where the image shrinks, lanczos is crisp, gaussian soft without ringing, box a mean.",
 )
 @engine_options
-@click.option("--memory", type=Bytes(), help="The memory limit. [default: 4GiB, or half of the machine's]")
+@click.option("--memory", type=BYTES, help="The memory limit. [default: 4GiB, or half of the machine's]")
 @click.option("--quality", type=click.IntRange(1, 100), help="For JPEG, WebP and AVIF.")
 @click.option("--range", "stretch", metavar="LO:HI", help="For a raster: as in `thera upscale`.")
 @click.option("--cog", is_flag=True, help="For a raster: write a cloud-optimised GeoTIFF.")

@@ -74,18 +74,17 @@ the c×channels amplitudes a (row-major), then the c phases φ |
         if (head_weight is None) != (head_bias is None):
             raise InvalidInput("A field got half of a head; give head_weight and head_bias, or neither.")
         _library(pixels=pixels, features=features, head_weight=head_weight, head_bias=head_bias)
-        self._set(Head(head_weight, head_bias, components, kappa), pixels, features)
+        head = Head(head_weight, head_bias, components, kappa)
+        self.head, self.pixels, self.features = head, float32(pixels), float32(features)
+        self._check()
 
     @classmethod
     def of(cls, head: Head, pixels: Array, features: Array) -> HeatField:
         """A field with a head, and therefore cached tables, that it shares with other fields."""
         field = cls.__new__(cls)
-        field._set(head, pixels, features)
+        field.head, field.pixels, field.features = head, float32(pixels), float32(features)
+        field._check()
         return field
-
-    def _set(self, head: Head, pixels: Array, features: Array) -> None:
-        self.head, self.pixels, self.features = head, float32(pixels), float32(features)
-        self._check()
 
     @classmethod
     def from_coefficients(
@@ -232,8 +231,9 @@ the c×channels amplitudes a (row-major), then the c phases φ |
         200
         """
         rows, cols = axes(self.shape, options.get("scale"), options.get("size"), options.get("region"))
-        psf = as_filter(options.get("psf"))
-        return render.bands(self, rows, cols, psf, derivative, options.get("memory") or self.memory)
+        memory = options.get("memory") or self.memory
+        bands = render.plan(self, rows, cols, as_filter(options.get("psf")), derivative, memory)
+        return ((band.start, band.render(self)) for band in bands)
 
     def gradient(self, **options: Unpack[RenderOptions]) -> Array:
         """∂Φ/∂row and ∂Φ/∂column per input pixel, H'×W'×channels×2; the options are those of `render`.

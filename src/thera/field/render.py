@@ -120,14 +120,6 @@ def plan(
         start = band.stop
 
 
-def bands(
-    field: HeatField, rows: Axis, cols: Axis, psf: Filter, derivative: tuple[int, int], memory: int
-) -> Iterator[tuple[int, Array]]:
-    """(first row, pixels) of each band from top to bottom, rendered within about `memory` bytes."""
-    for band in plan(field, rows, cols, psf, derivative, memory):
-        yield band.start, band.render(field)
-
-
 def whole(field: HeatField, size: tuple[int, int], plan: Iterable[Band]) -> Array:
     """All bands of a plan in one array, (H', W', channels)."""
     xp, out = field.namespace, None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from thera.errors import InvalidInput
 from thera.files import check_place
 from thera.imaging.files import FileOptions, FileScaling, default_suffix, prepare_file
 from thera.imaging.formats import FORMATS, format_of
@@ -73,6 +74,8 @@ def prepare(
     """
     source, file = item.source, request.file
     if request.is_raster(item):
+        if request.target.resolution is not None:
+            raise InvalidInput(f"--print and --dpi are for pictures, and {source} is scaled as a raster.")
         own = source.suffix.lower() in FORMATS["tiff"].suffixes
         output = item.named(source.suffix if own else ".tif")
         options = RasterOptions(request.stretch, request.cog, file.overwrite, file.strip, file.alpha)

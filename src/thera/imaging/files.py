@@ -128,6 +128,8 @@ def prepare_file(
     """Plans the scaling of a picture into the file `output`, and checks everything it needs."""
     options = options or Options()
     size = target.for_image(picture.layout.size)
+    if target.resolution is not None:
+        picture = replace(picture, metadata=picture.metadata.at(target.resolution))
     result = check_picture(picture, size, output, file or FileOptions())
     picture = result.picture
     planes = len(picture.planes(model.info.halo))  # this also refuses NaN before anything is computed

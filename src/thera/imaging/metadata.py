@@ -41,6 +41,7 @@ _MACHINE_WRITTEN = ('{"shape":', "ImageJ=", "<?xml", "<OME")
 #: A JPEG segment holds 65,533 bytes including a signature. Pillow splits ICC profiles, but not these.
 _JPEG_LIMITS = {"exif": 65_533, "xmp": 65_504}
 _XMP_AXIS = re.compile(rb"(?<=tiff:)[XY](?=Resolution)")
+_XMP_RESOLUTION = re.compile(rb"""(tiff:[XY]Resolution(?:\s*=\s*["']|>\s*))[\d./]+""")
 _NAMES = {"icc": "ICC profile", "exif": "EXIF block", "xmp": "XMP packet", "dpi": "resolution"}
 
 
@@ -77,6 +78,15 @@ class Metadata:
             exif=_exif_with_size(self.exif, new) if self.exif else None,
             xmp=_xmp_with_size(self.xmp, new) if self.xmp else None,
             tiff_tags=tuple(_georeferenced(tag, old, new) for tag in self.tiff_tags),
+        )
+
+    def at(self, dpi: float) -> "Metadata":
+        """The metadata with another resolution, in pixels per inch."""
+        return replace(
+            self,
+            exif=_exif_with_dpi(self.exif, dpi) if self.exif else None,
+            xmp=_XMP_RESOLUTION.sub(rb"\g<1>%d/1000" % round(1000 * dpi), self.xmp) if self.xmp else None,
+            dpi=(dpi, dpi),
         )
 
     def transposed(self) -> "Metadata":
@@ -164,6 +174,15 @@ def _exif_with_size(block: bytes, size: tuple[int, int]) -> bytes:
         for tag, value in ((int(wide), width), (int(high), height)):
             if tag in tags:
                 tags[tag] = value
+    return exif.tobytes()
+
+
+def _exif_with_dpi(block: bytes, dpi: float) -> bytes:
+    exif = Image.Exif()
+    exif.load(block)
+    for tag, value in ((X_RESOLUTION, dpi), (Y_RESOLUTION, dpi), (int(ExifTags.Base.ResolutionUnit), 2)):
+        if tag in exif:
+            exif[tag] = value
     return exif.tobytes()
 
 

@@ -1,6 +1,7 @@
 """The size of the output in whole pixels, from what the user asked for."""
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -9,12 +10,46 @@ import numpy as np
 from thera.errors import InvalidInput
 from thera.field.grid import MOST_PIXELS
 
+#: Inches in the units that paper is measured in.
+INCHES = {"cm": 1 / 2.54, "mm": 1 / 25.4, "in": 1.0}
+#: Pixels per inch of a print, unless given: what the eye resolves at reading distance.
+PRINT_DPI = 300.0
+
+
+class Paper(NamedTuple):
+    """A sheet to print on, of any orientation: its sides, and their unit."""
+
+    width: float
+    height: float
+    unit: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Paper":
+        """
+        >>> Paper.parse("30x20cm")
+        Paper(width=30.0, height=20.0, unit='cm')
+        """
+        found = re.fullmatch(r"([\d.]+)\s*[x×]\s*([\d.]+)\s*(cm|mm|in)", text.strip().lower())
+        try:
+            width, height = (float(side) for side in found.groups()[:2]) if found else (0.0, 0.0)
+        except ValueError:
+            width = height = 0.0
+        if not found or min(width, height) <= 0:
+            raise InvalidInput(f"{text!r} is no size of paper: write it like 30x20cm, 297x210mm or 6x4in.")
+        return cls(width, height, found[3])
+
+    def pixels(self, dpi: float) -> tuple[float, float]:
+        """Its short and long side in pixels."""
+        short, long = sorted(side * INCHES[self.unit] * dpi for side in self[:2])
+        return short, long
+
 
 class TargetSize(NamedTuple):
-    """The wanted size of an output. Exactly one of the five is given.
+    """The wanted size of an output. Exactly one way to say it is given, not counting `dpi`.
 
-    `size` and `fit` are (height, width). `size` is exact; `fit` is the box that the output fills as far as
-    the input's aspect ratio allows. `width` or `height` alone keep the aspect ratio.
+    `size` and `fit` are (height, width). `size` is exact. All others keep the aspect ratio: `fit` is a box
+    that the output fills as far as it can, `paper` a sheet that is turned to suit the picture.
+    `dpi`: the resolution to write in the file; for `paper` also its pixels per inch.
     """
 
     scale: float | None = None
@@ -22,52 +57,60 @@ class TargetSize(NamedTuple):
     width: int | None = None
     height: int | None = None
     fit: Sequence[int] | None = None
+    long_edge: int | None = None
+    short_edge: int | None = None
+    megapixels: float | None = None
+    paper: Paper | None = None
+    dpi: float | None = None
+
+    @property
+    def resolution(self) -> float | None:
+        """The pixels per inch to write in the file; None: those of the input."""
+        return self.dpi or (PRINT_DPI if self.paper else None)
 
     def check(self) -> None:
         """Refuses a size that is not valid.
 
         >>> TargetSize(scale=2, width=100).check()
         Traceback (most recent call last):
-        thera.errors.InvalidInput: Give one of scale, size, width, height and fit, not scale and width.
+        thera.errors.InvalidInput: Give one of scale, size, width, height, fit, long edge, short edge, \
+megapixels and print, not scale and width.
         """
-        given = {name: value for name, value in self._asdict().items() if value is not None}
+        ways = [name for name in self._fields if name != "dpi"]
+        given = [name for name in ways if getattr(self, name) is not None]
         if len(given) != 1:
-            message = " and ".join(given) or "none of them"
-            raise InvalidInput(f"Give one of scale, size, width, height and fit, not {message}.")
-        (name, value), *_ = given.items()
-        if name == "scale":
-            if not (_finite(value) and value > 0):
+            *first, last = map(_called, ways)
+            message = " and ".join(map(_called, given)) or "none of them"
+            raise InvalidInput(f"Give one of {', '.join(first)} and {last}, not {message}.")
+        (name,) = given
+        value = getattr(self, name)
+        if name in ("size", "fit"):
+            if np.shape(value) != (2,) or not all(map(_whole, value)):
+                message = "×".join(map(str, reversed(value))) if np.ndim(value) else value
+                raise InvalidInput(f"A {name} of {message} makes no image: give two whole numbers from 1 up.")
+        elif name in ("scale", "megapixels"):
+            if not _positive(value):
                 message = f"{value:g}" if isinstance(value, int | float) else repr(value)
-                raise InvalidInput(f"A scale of {message} makes no image: give a number above 0.")
-        elif name in ("width", "height"):
-            if not _whole(value):
-                raise InvalidInput(f"A {name} of {value} makes no image: give a whole number from 1 up.")
-        elif np.shape(value) != (2,) or not all(map(_whole, value)):
-            message = "×".join(map(str, reversed(value))) if np.ndim(value) else value
-            raise InvalidInput(f"A {name} of {message} makes no image: give two whole numbers from 1 up.")
+                raise InvalidInput(f"A {_called(name)} of {message} makes no image: give a number above 0.")
+        elif name != "paper" and not _whole(value):
+            raise InvalidInput(f"A {_called(name)} of {value} makes no image: give a whole number from 1 up.")
+        if self.dpi is not None and not _positive(self.dpi):
+            raise InvalidInput(f"A resolution of {self.dpi:g} dpi is none: give a number above 0.")
 
     def for_image(self, source: tuple[int, int]) -> tuple[int, int]:
         """(height, width) of the output of an image of `source` = (height, width).
 
         >>> TargetSize(fit=(1080, 1920)).for_image((600, 800))
         (1080, 1440)
-        >>> TargetSize(width=1000).for_image((600, 800))
-        (750, 1000)
+        >>> TargetSize(paper=Paper.parse("15x10cm")).for_image((3000, 2000))
+        (1772, 1181)
         """
         self.check()
         rows, cols = source
         if self.size is not None:
             target = (int(self.size[0]), int(self.size[1]))
         else:
-            if self.scale is not None:
-                factor = float(self.scale)
-            elif self.width is not None:
-                factor = self.width / cols
-            elif self.height is not None:
-                factor = self.height / rows
-            else:
-                assert self.fit is not None
-                factor = min(self.fit[0] / rows, self.fit[1] / cols)
+            factor = self._factor(rows, cols)
             if rows * cols * factor * factor > MOST_PIXELS:
                 raise _too_large(f"{cols}×{rows} times {factor:g}")
             target = (round(rows * factor), round(cols * factor))
@@ -81,32 +124,70 @@ class TargetSize(NamedTuple):
             raise _too_large(f"{target[1]}×{target[0]}")
         return target
 
+    def _factor(self, rows: int, cols: int) -> float:
+        short, long = sorted((rows, cols))
+        if self.scale is not None:
+            return float(self.scale)
+        if self.megapixels is not None:
+            return math.sqrt(1e6 * self.megapixels / (rows * cols))
+        sides: list[tuple[float | None, int]] = [
+            (self.width, cols),
+            (self.height, rows),
+            (self.long_edge, long),
+            (self.short_edge, short),
+        ]
+        if self.fit is not None:
+            sides = [(self.fit[0], rows), (self.fit[1], cols)]
+        if self.paper is not None:
+            sides = list(zip(self.paper.pixels(self.resolution or PRINT_DPI), (short, long), strict=True))
+        return min(wanted / own for wanted, own in sides if wanted is not None)
+
     @property
     def label(self) -> str:
-        """The size as part of a file name: x2.5, 1920x1080, w1920, h1080, fit1920x1080.
+        """The size as part of a file name: x2.5, 1920x1080, w1920, fit1920x1080, long3000, 24mp, 30x20cm.
 
         >>> TargetSize(fit=(1080, 1920)).label
         'fit1920x1080'
         """
-        if self.scale is not None:
-            return f"x{self.scale:g}"
-        if self.width is not None:
-            return f"w{self.width}"
-        if self.height is not None:
-            return f"h{self.height}"
-        rows, cols = self.size or self.fit or (0, 0)
-        return f"{'fit' if self.fit else ''}{cols}x{rows}"
+        if self.size is not None or self.fit is not None:
+            rows, cols = self.size or self.fit or (0, 0)
+            return f"{'fit' if self.fit else ''}{cols}x{rows}"
+        if self.paper is not None:
+            return f"{self.paper.width:g}x{self.paper.height:g}{self.paper.unit}"
+        if self.megapixels is not None:
+            return f"{self.megapixels:g}mp"
+        letters = {"scale": "x", "width": "w", "height": "h", "long_edge": "long", "short_edge": "short"}
+        return next(f"{text}{value:g}" for name, text in letters.items() if (value := getattr(self, name)))
 
 
-def _finite(value: Any) -> bool:
+def parse_scale(text: str) -> float:
+    """A factor as people write it.
+
+    >>> [parse_scale(text) for text in ("4", "4x", "x2.5", "200%")]
+    [4.0, 4.0, 2.5, 2.0]
+    """
+    plain = text.strip().lower().replace("×", "x")
     try:
-        return math.isfinite(value)
+        if plain.endswith("%"):
+            return float(plain[:-1]) / 100
+        return float(plain.removesuffix("x") if plain.endswith("x") else plain.removeprefix("x"))
+    except ValueError:
+        raise InvalidInput(f"{text!r} is no scale: write it like 4, 2.5, 4x or 200%.") from None
+
+
+def _called(name: str) -> str:
+    return {"paper": "print"}.get(name, name.replace("_", " "))
+
+
+def _positive(value: Any) -> bool:
+    try:
+        return math.isfinite(value) and value > 0
     except (TypeError, OverflowError):
         return False
 
 
 def _whole(value: Any) -> bool:
-    return _finite(value) and value >= 1 and value == int(value)
+    return _positive(value) and value >= 1 and value == int(value)
 
 
 def _too_large(what: str) -> InvalidInput:
