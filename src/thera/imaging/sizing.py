@@ -91,7 +91,8 @@ megapixels and print, not scale and width.
         elif name in ("scale", "megapixels"):
             if not _positive(value):
                 message = f"{value:g}" if isinstance(value, int | float) else repr(value)
-                raise InvalidInput(f"A {_called(name)} of {message} makes no image: give a number above 0.")
+                wanted = f"scale of {message}" if name == "scale" else f"size of {message} megapixels"
+                raise InvalidInput(f"A {wanted} makes no image: give a number above 0.")
         elif name != "paper" and not _whole(value):
             raise InvalidInput(f"A {_called(name)} of {value} makes no image: give a whole number from 1 up.")
         if self.dpi is not None and not _positive(self.dpi):

@@ -19,7 +19,6 @@ from starlette.requests import ClientDisconnect
 from thera._version import __version__
 from thera.errors import TheraError, UnknownImage
 from thera.field.grid import Box
-from thera.field.psf import FilterName
 from thera.files import reason_of
 from thera.memory import human_bytes
 from thera.pages import VIEWER
