@@ -95,7 +95,7 @@ class TiledField:
         report: Callable[[], object] = lambda: None,
     ) -> NDArray[np.float32]:
         """The output pixels of two axes, h×w×3. The axes may be any part of an output."""
-        if derivative == (0, 0) and self._is_identity(rows, cols):
+        if derivative == (0, 0) and self.is_identity(rows, cols):
             return self._own_pixels(rows, cols)
         filters, box = self._filters((rows.step, cols.step)), self.needed(rows, cols)
         fields = self.fields(box, report)
@@ -137,7 +137,7 @@ class TiledField:
             area = len(strip) * len(cols)
             if not area:
                 continue
-            if self._is_identity(strip, cols):
+            if self.is_identity(strip, cols):
                 yield Strip(strip, cols, self._own_pixels(strip, cols))
                 progress(area)
                 continue
@@ -152,7 +152,7 @@ class TiledField:
                 progress((1 - ENCODING_TIME) * len(part) * len(cols))
             del fields  # frees their memory before the next strip is encoded
 
-    def _is_identity(self, rows: Axis, cols: Axis) -> bool:
+    def is_identity(self, rows: Axis, cols: Axis) -> bool:
         """True if the output pixels are the picture's own: at scale 1, unless a filter is asked for."""
         own = all(axis.step == 1 and not axis.offset.any() for axis in (rows, cols))
         return own and self.options.psf is None
