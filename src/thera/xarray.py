@@ -1,5 +1,5 @@
 """`.thera.upscale(...)` on xarray's arrays and datasets; importing this module adds it."""
 
-from thera.dask.accessor import ArrayAccessor, DatasetAccessor
+from thera.dask.accessor import Accessor
 
-__all__ = ["ArrayAccessor", "DatasetAccessor"]
+__all__ = ["Accessor"]

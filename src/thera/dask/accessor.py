@@ -10,7 +10,8 @@ array([ 2.5,  7.5, 12.5, 17.5, 22.5, 27.5, 32.5, 37.5, 42.5, 47.5, 52.5,
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -24,9 +25,12 @@ import xarray as xr  # noqa: E402
 
 from thera.dask.arrays import Settings, scale_chunks  # noqa: E402
 from thera.dask.coordinates import georeferenced, placed, spatial_dims  # noqa: E402
+from thera.imaging import DEFAULT_MODEL  # noqa: E402
 from thera.imaging.sizing import TargetSize  # noqa: E402
-from thera.values.meaning import Groups, flattened  # noqa: E402
+from thera.values.meaning import AlphaUse, Groups, Meaning, Nodata, ValueRange, flattened  # noqa: E402
 from thera.values.ranges import Stretch, holds  # noqa: E402
+
+Data = TypeVar("Data", xr.DataArray, xr.Dataset)
 
 #: What the dimension of the bands is called, where there is more than one beside rows and columns.
 BANDS = ("band", "bands", "channel", "channels", "wavelength")
@@ -34,29 +38,34 @@ BANDS = ("band", "bands", "channel", "channels", "wavelength")
 NO_DATA = ("_FillValue", "missing_value", "nodata")
 
 
-@xr.register_dataarray_accessor("thera")
-class ArrayAccessor:
-    """Scaling of a data array. Its methods are those of `array.thera`."""
+class Accessor(Generic[Data]):
+    """The methods of `array.thera` and `dataset.thera`."""
 
-    def __init__(self, array: xr.DataArray) -> None:
-        self._array = array
+    def __init__(self, data: Data) -> None:
+        self._data = data
 
     def upscale(
         self,
         scale: float | None = None,
+        model: str | Path = DEFAULT_MODEL,
         *,
         size: Sequence[int] | None = None,
         dims: tuple[Hashable, Hashable] | None = None,
+        value_range: ValueRange | None = None,
+        groups: Groups | None = None,
+        nodata: Nodata | None = None,
+        alpha: AlphaUse | None = None,
         **options: Any,
-    ) -> xr.DataArray:
+    ) -> Data:
         """The array at another scale, or of another `size` = (height, width), with its coordinates and CRS.
+        Of a dataset every variable that has rows and columns is scaled, and the others are kept.
 
         `dims` are the rows and columns, ("y", "x") or another usual pair unless given. Coordinates along them
         are those of the new pixels' centres; a GeoTransform, as rioxarray keeps one, is scaled with them;
         everything else is kept. An array of Dask chunks stays lazy, another is computed at once.
 
-        The `options` are those of `thera.dask.upscale`. Values are understood as those of raster files are in
-        the program:
+        The other `options` are those of `thera.dask.upscale`. Values are understood as those of raster files
+        are in the program:
 
         - Along every other dimension, arrays are seen one by one: bands, dates, depths. Three bands are seen
           together as a colour if their coordinate calls them red, green and blue, or if
@@ -68,26 +77,13 @@ class ArrayAccessor:
           floats NaN, unless given.
         - `alpha`: the last band covers if it is called alpha, or with "cover"; with "data" it does not.
         """
-        return scale_data_array(self._array, TargetSize(scale, size), Settings.of(**options), dims)
+        settings = Settings.of(model, Meaning(value_range, groups, nodata, alpha), **options)
+        scaled = scale_dataset if isinstance(self._data, xr.Dataset) else scale_data_array
+        return scaled(self._data, TargetSize(scale, size), settings, dims)  # type: ignore[arg-type]
 
 
-@xr.register_dataset_accessor("thera")
-class DatasetAccessor:
-    """Scaling of a dataset. Its methods are those of `dataset.thera`."""
-
-    def __init__(self, dataset: xr.Dataset) -> None:
-        self._dataset = dataset
-
-    def upscale(
-        self,
-        scale: float | None = None,
-        *,
-        size: Sequence[int] | None = None,
-        dims: tuple[Hashable, Hashable] | None = None,
-        **options: Any,
-    ) -> xr.Dataset:
-        """Every variable that has rows and columns at another scale, the others as they are."""
-        return scale_dataset(self._dataset, TargetSize(scale, size), Settings.of(**options), dims)
+xr.register_dataarray_accessor("thera")(Accessor)
+xr.register_dataset_accessor("thera")(Accessor)
 
 
 def scale_data_array(

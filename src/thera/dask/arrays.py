@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import dask.array as da
 import numpy as np
@@ -12,16 +12,7 @@ from dask.utils import parse_bytes
 
 import dask
 from thera.dask.clusters import check_current
-from thera.dask.tasks import (
-    ChunkScaling,
-    ModelName,
-    count_chunk,
-    loaded,
-    narrowed,
-    only,
-    ranges_of,
-    upscale_chunk,
-)
+from thera.dask.tasks import ChunkScaling, ModelName, count_chunk, loaded, narrowed, upscale_chunk
 from thera.errors import InvalidInput
 from thera.field.needed import reach
 from thera.field.psf import as_filter
@@ -81,19 +72,9 @@ def upscale(
     >>> upscale(image, 2.5, "edsr-air").chunks
     ((500, 500), (500,), (3,))
     """
-    settings = Settings.of(
-        model,
-        value_range=value_range,
-        groups=groups,
-        nodata=nodata,
-        alpha=alpha,
-        ensemble=ensemble,
-        psf=psf,
-        engine=engine,
-        device=device,
-        precision=precision,
-        memory=memory,
-    )
+    choice = {"engine": engine, "device": device, "precision": precision}
+    meaning = Meaning(value_range, groups, nodata, alpha)
+    settings = Settings.of(model, meaning, ensemble=ensemble, psf=psf, memory=memory, **choice)
     return scale_chunks(array, TargetSize(scale, size), settings, channels)
 
 
@@ -107,15 +88,13 @@ class Settings(NamedTuple):
     @classmethod
     def of(
         cls,
-        model: str | Path = DEFAULT_MODEL,
+        model: str | Path,
+        meaning: Meaning,
         *,
         ensemble: bool = False,
         psf: object = None,
-        engine: str = "auto",
-        device: str = "auto",
-        precision: str = "f32",
         memory: int = TASK_MEMORY,
-        **meaning: Any,
+        **choice: str,
     ) -> "Settings":
         """From the options of `upscale`."""
         if isinstance(model, Model):
@@ -123,9 +102,8 @@ class Settings(NamedTuple):
                 f"The model {model.name} was given as an object, which cannot be sent to workers: give its"
                 " name or its file."
             )
-        name = ModelName.of(ModelChoice(str(model), engine, device, precision))
         options = Options(None if psf is None else as_filter(psf), bool(ensemble), int(memory))
-        return cls(name, options, Meaning(**meaning))
+        return cls(ModelName.of(ModelChoice(str(model), **choice)), options, meaning)
 
 
 def scale_chunks(array: da.Array, target: TargetSize, settings: Settings, channels: str = "last") -> da.Array:
@@ -241,5 +219,5 @@ def _ranges(image: da.Array, survey: Survey) -> list[Range] | Delayed:
         after = da.map_blocks(narrowed, total, survey=state, chunks=(1, 1, 1), meta=empty)
         # As the argument of a delayed function, an array is a graph of its own: its tasks read the chunks and
         # let them go again. If it shared them with the next pass, all chunks would be kept in memory.
-        state = dask.delayed(only, pure=True)(after)
-    return dask.delayed(ranges_of, pure=True)(state)
+        state = dask.delayed(np.ndarray.item, pure=True)(after)
+    return state.ranges

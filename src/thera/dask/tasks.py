@@ -123,12 +123,3 @@ def narrowed(counts: NDArray, *, survey: Survey) -> NDArray:
     result[...] = deepcopy(survey)  # a task leaves what it is given as it is
     result[0, 0, 0].narrow(counts.ravel())
     return result
-
-
-def only(array: NDArray) -> Survey:
-    """The only element of an array."""
-    return array.item()
-
-
-def ranges_of(survey: Survey) -> list[Range]:
-    return survey.ranges

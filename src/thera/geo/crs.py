@@ -42,12 +42,10 @@ class Reprojection:
 
     def locate(self, at: NDArray[np.float64]) -> NDArray[np.float64]:
         """Output (row, column) to input (row, column), NaN where no transformation exists."""
-        x, y = _apply(self._out, at)
-        x, y = self._back.transform(x, y)
-        finite = np.isfinite(x) & np.isfinite(y)
-        x, y = np.where(finite, x, np.nan), np.where(finite, y, np.nan)
-        a, b, c, d, e, f = tuple(self._in)[:6]
-        return np.stack([d * x + e * y + f, a * x + b * y + c], axis=-1)
+        x, y = self._back.transform(*_apply(self._out, at))
+        points = np.stack(_apply(self._in, np.stack([y, x], axis=-1))[::-1], axis=-1)
+        points[~np.isfinite(points).all(axis=-1)] = np.nan
+        return points
 
 
 def reprojected(
@@ -94,22 +92,20 @@ def reprojected(
     return GeoGrid(size, CRS.from_wkt(system.to_wkt()), transform)
 
 
-def _crs(text: Any) -> Any:
+def _crs(given: Any) -> Any:
+    """A coordinate system of pyproj's, from one of rasterio's or from text."""
     pyproj = require("pyproj", "geo", "Another coordinate system")
     try:
-        return pyproj.CRS.from_user_input(text)
+        return pyproj.CRS.from_user_input(given)
     except pyproj.exceptions.CRSError as error:
         raise InvalidInput(
-            f"{text!r} is not a known coordinate system: write it like EPSG:3857, or as WKT or PROJ."
+            f"{given!r} is not a known coordinate system: write it like EPSG:3857, or as WKT or PROJ."
         ) from error
 
 
 def _transformer(source: Any, target: Any) -> Any:
     pyproj = require("pyproj", "geo", "Another coordinate system")
-    systems = [
-        crs if isinstance(crs, pyproj.CRS) else pyproj.CRS.from_wkt(crs.to_wkt()) for crs in (source, target)
-    ]
-    return pyproj.Transformer.from_crs(*systems, always_xy=True)
+    return pyproj.Transformer.from_crs(_crs(source), _crs(target), always_xy=True)
 
 
 def _apply(transform: Any, at: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from thera.errors import ImageFileError
 from thera.field.grid import Box
+from thera.imaging.picture import turned
 from thera.values.ranges import Range, Stretch
 from thera.values.survey import Window, find_ranges
 
 from .raster import Raster, first_line, gdal, opened
-from .upright import stored, upright
+from .upright import stored
 
 
 @contextmanager
@@ -56,12 +57,12 @@ class Reader:
         Samples are invalid if they are nodata or not finite, or if the raster's mask or an alpha of 0 hides
         them. The alpha itself is always valid.
         """
-        samples = np.moveaxis(self._read(box, bands), 0, -1)
+        samples = self._window(self._dataset.read, box, bands)
         alpha = None
         if self.raster.bands.alpha is not None:
-            alpha = self._read(box, [self.raster.bands.alpha])[0]
+            alpha = self._window(self._dataset.read, box, [self.raster.bands.alpha])[..., 0]
         elif self.raster.masked:
-            alpha = self._window(self._dataset.read_masks, box, 1)
+            alpha = self._window(self._dataset.read_masks, box, [0])[..., 0]
         return samples, self.raster.bands.valid(samples, bands, alpha)
 
     def valid(self, box: Box) -> NDArray[np.bool_]:
@@ -69,18 +70,15 @@ class Reader:
         samples, valid = self.read(box, range(self.raster.count))
         return np.ones(samples.shape, bool) if valid is None else valid
 
-    def _read(self, box: Box, bands: Sequence[int]) -> NDArray:
-        return self._window(self._dataset.read, box, [band + 1 for band in bands])
-
-    def _window(self, read: Any, box: Box, bands: int | list[int]) -> NDArray:
+    def _window(self, read: Any, box: Box, bands: Sequence[int]) -> NDArray:
         import rasterio
 
         orientation = self.raster.orientation
         top, left, bottom, right = stored(box, self.raster.shape, orientation)
         try:
-            samples: NDArray = read(bands, window=((top, bottom), (left, right)))
+            samples = read([band + 1 for band in bands], window=((top, bottom), (left, right)))
         except rasterio.errors.RasterioError as error:
             raise ImageFileError(
                 f"{self.raster.path} is damaged or cut short ({first_line(error)})."
             ) from error
-        return upright(samples, orientation)
+        return turned(np.moveaxis(samples, 0, -1), orientation)

@@ -5,10 +5,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
+from thera.field.grid import Box
 from thera.imaging.metadata import FROM_BOTTOM, FROM_RIGHT, ORIENTATION, SIDEWAYS
 from thera.imaging.reading import PILLOW_FORMATS
 
@@ -39,9 +38,7 @@ def _read_orientation(path: Path, driver: str) -> Any:
         return 1
 
 
-def stored(
-    box: tuple[int, int, int, int], shape: tuple[int, int], orientation: int
-) -> tuple[int, int, int, int]:
+def stored(box: Box, shape: tuple[int, int], orientation: int) -> Box:
     """The box in the file that holds the box (top, left, bottom, right) of an upright raster of `shape`.
 
     >>> stored((0, 0, 2, 5), (48, 40), 6)
@@ -68,12 +65,3 @@ def upright_tags(tags: dict[str, str], orientation: int) -> dict[str, str]:
         re.sub("[XY](?=Resolution|RESOLUTION)", lambda axis: other[axis[0]], key): value
         for key, value in tags.items()
     }
-
-
-def upright(samples: NDArray, orientation: int) -> NDArray:
-    """Samples of a file, …×h×w, turned upright."""
-    if orientation in SIDEWAYS:
-        samples = np.swapaxes(samples, -2, -1)
-    if orientation in FROM_RIGHT:
-        samples = samples[..., ::-1]
-    return samples[..., ::-1, :] if orientation in FROM_BOTTOM else samples

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from thera.errors import ImageFileError, InvalidInput
 from thera.field.grid import Axis, Box
@@ -17,13 +18,15 @@ from thera.imaging.upscaling import fill
 from thera.models import Model
 from thera.tiled import Options, Plan, make_plan
 from thera.tiled.plan import frames
+from thera.values.bands import Group
 from thera.values.planes import planes_of
-from thera.values.ranges import Range, Stretch, depth_name
+from thera.values.ranges import Range, Stretch, depth_name, marked
 
-from .frames import TILE, Frame
 from .raster import CACHE, Raster, describe
 from .reading import Reader, open_reader, ranges
-from .writing import GeoGrid, check_room, open_writer
+from .writing import TILE, GeoGrid, check_room, open_writer
+
+Part = tuple[slice, slice]  # rows and columns of a frame
 
 #: Accept up to 5 % more encoding than with the best frame if it saves memory.
 GOOD_ENOUGH = 1.05
@@ -49,6 +52,36 @@ class RasterOptions:
     def ranges(self, raster: Raster) -> list[Range]:
         """The range of each of the raster's groups of bands."""
         return ranges(raster, self.stretch or Stretch.usual(raster.dtype))
+
+
+class Frame:
+    """The samples of one frame of the output, h×w×bands, filled in group by group."""
+
+    def __init__(self, raster: Raster, valid: NDArray[np.bool_]) -> None:
+        """`valid`: h×w×bands, which samples have a value."""
+        self.raster = raster
+        self.valid = valid
+        self.samples = np.zeros(valid.shape, raster.dtype)
+
+    def extent(self, group: Group, part: Part = (slice(None), slice(None))) -> Part | None:
+        """The smallest part with all valid samples of a group; None if there are none."""
+        valid = self.valid[part][..., list(group.bands)]
+        rows, cols = (np.flatnonzero(valid.any(axis=axes)) for axes in ((1, 2), (0, 2)))
+        if not len(rows):
+            return None
+        return slice(int(rows[0]), int(rows[-1]) + 1), slice(int(cols[0]), int(cols[-1]) + 1)
+
+    def finished(self) -> NDArray:
+        """All samples, with nodata at the invalid ones, or NaN or 0 if the raster has no nodata value."""
+        if self.raster.declared is not None:
+            return marked(self.samples, self.valid, self.raster.declared)
+        nothing = self.raster.dtype.type(np.nan if self.raster.dtype.kind == "f" else 0)
+        return np.where(self.valid, self.samples, nothing)
+
+    @property
+    def mask(self) -> NDArray[np.bool_] | None:
+        """Where some band is valid, if the raster has a mask."""
+        return np.any(self.valid, axis=-1) if self.raster.masked else None
 
 
 @dataclass(frozen=True)

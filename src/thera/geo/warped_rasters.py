@@ -17,11 +17,10 @@ from thera.warp.mappings import Mapping, Projective, View
 from thera.warp.warping import FRAME, Piece, Warp
 
 from .crs import Reprojection
-from .frames import Frame
 from .raster import CACHE, Raster
 from .reading import Reader
-from .upscaling import RasterJob, RasterOptions, check_raster_output
-from .writing import GeoGrid, check_room, composed
+from .upscaling import Frame, RasterJob, RasterOptions, check_raster_output
+from .writing import GeoGrid, check_room
 
 
 @dataclass(frozen=True)
@@ -104,4 +103,4 @@ def _warped_grid(raster: Raster, size: tuple[int, int], mapping: Mapping) -> tup
         note = "the output has no place on the ground: only an affine mapping keeps it"
         return GeoGrid(size, None, Affine.identity()), (note,)
     matrix = mapping.matrix[np.ix_([1, 0, 2], [1, 0, 2])] / mapping.matrix[2, 2]  # x before y
-    return GeoGrid(size, raster.crs, composed(raster.transform, matrix)), ()
+    return GeoGrid(size, raster.crs, raster.transform * Affine(*matrix[:2].ravel().tolist())), ()

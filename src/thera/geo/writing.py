@@ -18,8 +18,10 @@ from thera.field.grid import Box
 from thera.files import held, partial_path, reason_of, remove_stale
 from thera.imaging.files import check_disk
 
-from .frames import TILE
 from .raster import Raster, first_line, gdal
+
+#: The side of the tiles in an output file.
+TILE = 512
 
 Window = tuple[tuple[int, int], tuple[int, int]]  # rows, columns
 
@@ -37,6 +39,7 @@ class GeoGrid:
     @classmethod
     def scaled(cls, raster: Raster, size: tuple[int, int]) -> "GeoGrid":
         """The raster's own area with `size` = (height, width) pixels."""
+        from affine import Affine
         from rasterio.control import GroundControlPoint
 
         down, across = (N / n for n, N in zip(raster.shape, size, strict=True))
@@ -45,18 +48,10 @@ class GeoGrid:
             for p in raster.gcps[0]
         ]
         rpcs = None if raster.rpcs is None else _scaled_rpcs(raster.rpcs, down, across)
-        to_input = np.diag([1 / across, 1 / down, 1.0])
-        return cls(size, raster.crs, composed(raster.transform, to_input), (points, raster.gcps[1]), rpcs)
-
-
-def composed(transform: Any, to_input: NDArray[np.float64]) -> Any:
-    """The geotransform of output pixels, which the affine matrix `to_input` takes to those of `transform`."""
-    from affine import Affine
-
-    if transform.is_identity:  # there is no georeference
-        return transform
-    matrix = np.array(tuple(transform)[:9]).reshape(3, 3) @ to_input
-    return Affine(*(float(number) for number in matrix[:2].ravel()))
+        transform = raster.transform
+        if not transform.is_identity:  # else there is no georeference
+            transform = transform * Affine.scale(1 / across, 1 / down)
+        return cls(size, raster.crs, transform, (points, raster.gcps[1]), rpcs)
 
 
 def _scaled_rpcs(rpcs: Any, down: float, across: float) -> Any:

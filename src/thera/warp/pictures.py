@@ -18,7 +18,7 @@ from thera.imaging.sizing import TargetSize
 from thera.models import Model
 from thera.tiled import Options
 from thera.tiled.plan import frames
-from thera.values.ranges import Range
+from thera.values.ranges import Range, type_range
 
 from .mappings import MappedPoints, Mapping, View
 from .warping import FRAME, Warp
@@ -60,16 +60,14 @@ class WarpedPicture(PictureOutput):
             yield band
 
 
-class Clamped:
+def clamped(mapping: Mapping, shape: tuple[int, int]) -> Mapping:
     """A mapping that moves points outside a picture of `shape` to its edge."""
 
-    def __init__(self, mapping: Mapping, shape: tuple[int, int]) -> None:
-        self.mapping = mapping
-        self.shape = shape
+    def mapped(box: Box) -> MappedPoints:
+        points, jacobian = mapping(box)
+        return np.clip(points, 0, shape), jacobian
 
-    def __call__(self, box: Box) -> MappedPoints:
-        points, jacobian = self.mapping(box)
-        return np.clip(points, 0, self.shape), jacobian
+    return mapped
 
 
 def outside_samples(layout: Layout, outside: Outside, span: Range) -> NDArray:
@@ -86,12 +84,8 @@ def outside_samples(layout: Layout, outside: Outside, span: Range) -> NDArray:
         "cmyk": [1 - red, 1 - green, 1 - blue, 0.0],
     }[layout.colour]
     samples = span.restore(np.array(colours, np.float32), layout.dtype)
-    alpha = [0 if isinstance(outside, str) else _opaque(layout.dtype)] if layout.alpha else []
+    alpha = [0 if isinstance(outside, str) else type_range(layout.dtype).high] if layout.alpha else []
     return np.array([*samples, *alpha], layout.dtype)
-
-
-def _opaque(dtype: np.dtype) -> int:
-    return 1 if dtype.kind == "f" else int(np.iinfo(dtype).max)
 
 
 def prepare_warped_picture(
@@ -125,7 +119,7 @@ def prepare_warped_picture(
     picture, layout = result.picture, result.layout
     band = FRAME * size[1] * layout.channels * layout.dtype.itemsize
     held = 2 * picture.samples.nbytes + result.held + 2 * band
-    mapping = Clamped(mapping, shape) if outside == "edge" else mapping
+    mapping = clamped(mapping, shape) if outside == "edge" else mapping
     warp = Warp(model, shape, mapping, options or Options(), held)
     outside = outside or ("transparent" if picture.alpha and picture.covers else (0, 0, 0))
     return WarpedPicture(**vars(result), warp=warp, outside=outside)
@@ -134,5 +128,5 @@ def prepare_warped_picture(
 def _with_alpha(picture: Picture) -> Picture:
     """The picture with an alpha that is opaque everywhere."""
     dtype = picture.samples.dtype
-    opaque = np.full((*picture.layout.size, 1), _opaque(dtype), dtype)
+    opaque = np.full((*picture.layout.size, 1), type_range(dtype).high, dtype)
     return replace(picture, samples=np.concatenate([picture.samples, opaque], axis=2), alpha=True)

@@ -131,10 +131,8 @@ class Warp:
 
 def _halves(rows: int, cols: int) -> Iterator[tuple[slice, slice]]:
     """Two halves of a box, cut across its longer side."""
-    if rows >= cols:
-        middle = rows // 2
-        yield slice(0, middle), slice(0, cols)
-        yield slice(middle, rows), slice(0, cols)
+    if rows < cols:
+        yield from (half[::-1] for half in _halves(cols, rows))
     else:
-        for half in _halves(cols, rows):
-            yield half[1], half[0]
+        yield slice(0, rows // 2), slice(0, cols)
+        yield slice(rows // 2, rows), slice(0, cols)
