@@ -21,8 +21,7 @@ from thera.geo.warped_rasters import prepare_warped_raster
 from thera.imaging.files import FileOptions
 from thera.values.ranges import Stretch
 from thera.warp import pictures
-from thera.warp.lens import Lens
-from thera.warp.mappings import Projective, centres
+from thera.warp.mappings import Lens, Projective, centres
 from thera.warp.pictures import prepare_warped_picture
 from thera.warp.warping import Warp
 

@@ -195,8 +195,7 @@ def view_of(
     camera: tuple[float, ...] | None,
 ) -> "View | None":
     """The mapping that the options ask for; None for one between coordinate systems."""
-    from thera.warp.lens import Lens
-    from thera.warp.mappings import Projective
+    from thera.warp.mappings import Lens, Projective
 
     kinds = {"--homography": homography, "--affine": affine, "--lens": lens, "--to": to}
     asked = [name for name, value in kinds.items() if value is not None]

@@ -24,7 +24,7 @@ import dask.array as da  # noqa: E402
 import xarray as xr  # noqa: E402
 
 from thera.dask.arrays import Settings, scale_chunks  # noqa: E402
-from thera.dask.coordinates import georeferenced, placed, spatial_dims  # noqa: E402
+from thera.dask.coordinates import Dims, georeferenced, placed, spatial_dims  # noqa: E402
 from thera.imaging import DEFAULT_MODEL  # noqa: E402
 from thera.imaging.sizing import TargetSize  # noqa: E402
 from thera.values.meaning import AlphaUse, Groups, Meaning, Nodata, ValueRange, flattened  # noqa: E402
@@ -42,7 +42,7 @@ class Accessor(Generic[Data]):
     """The methods of `array.thera` and `dataset.thera`."""
 
     def __init__(self, data: Data) -> None:
-        self._data = data
+        self._data: Data = data
 
     def upscale(
         self,
@@ -50,7 +50,7 @@ class Accessor(Generic[Data]):
         model: str | Path = DEFAULT_MODEL,
         *,
         size: Sequence[int] | None = None,
-        dims: tuple[Hashable, Hashable] | None = None,
+        dims: Dims | None = None,
         value_range: ValueRange | None = None,
         groups: Groups | None = None,
         nodata: Nodata | None = None,
@@ -61,25 +61,22 @@ class Accessor(Generic[Data]):
         Of a dataset every variable that has rows and columns is scaled, and the others are kept.
 
         `dims` are the rows and columns, ("y", "x") or another usual pair unless given. Coordinates along them
-        are those of the new pixels' centres; a GeoTransform, as rioxarray keeps one, is scaled with them;
-        everything else is kept. An array of Dask chunks stays lazy, another is computed at once.
+        and a GeoTransform are those of the new pixels. An array of Dask chunks stays lazy.
 
-        The other `options` are those of `thera.dask.upscale`. Values are understood as those of raster files
-        are in the program:
+        The other `options` are those of `thera.dask.upscale`. By default, values are understood as those of
+        raster files are in the program:
 
-        - Along every other dimension, arrays are seen one by one: bands, dates, depths. Three bands are seen
-          together as a colour if their coordinate calls them red, green and blue, or if
-          `groups` says so: by their coordinate, as in [("B04", "B03", "B02")], or their position if they have
-          none. Where there are several other dimensions, the bands are along the one that is called so.
-        - `value_range`: bytes span their type, other samples their percentiles from 0.5 to 99.5, unless given
-          as in `thera.upscale`.
-        - `nodata`: what the attributes or the encoding declare (_FillValue, missing_value, nodata), and in
-          floats NaN, unless given.
-        - `alpha`: the last band covers if it is called alpha, or with "cover"; with "data" it does not.
+        - `groups`: arrays along other dimensions (bands, dates, depths) are seen one by one. Three bands are
+          a colour if their coordinate calls them red, green and blue, or if `groups` names them, by their
+          coordinate or else by position: [("B04", "B03", "B02")].
+        - `value_range`: bytes span their type, other samples their percentiles from 0.5 to 99.5.
+        - `nodata`: what attributes or encoding declare (_FillValue, missing_value, nodata); in floats NaN.
+        - `alpha`: the last band covers if it is called alpha.
         """
         settings = Settings.of(model, Meaning(value_range, groups, nodata, alpha), **options)
-        scaled = scale_dataset if isinstance(self._data, xr.Dataset) else scale_data_array
-        return scaled(self._data, TargetSize(scale, size), settings, dims)  # type: ignore[arg-type]
+        if isinstance(self._data, xr.Dataset):
+            return scale_dataset(self._data, TargetSize(scale, size), settings, dims)
+        return scale_data_array(self._data, TargetSize(scale, size), settings, dims)
 
 
 xr.register_dataarray_accessor("thera")(Accessor)
@@ -87,10 +84,7 @@ xr.register_dataset_accessor("thera")(Accessor)
 
 
 def scale_data_array(
-    array: xr.DataArray,
-    target: TargetSize,
-    settings: Settings,
-    dims: tuple[Hashable, Hashable] | None = None,
+    array: xr.DataArray, target: TargetSize, settings: Settings, dims: Dims | None = None
 ) -> xr.DataArray:
     """What `array.thera.upscale` gives."""
     meaning = settings.meaning
@@ -129,10 +123,7 @@ def scale_data_array(
 
 
 def scale_dataset(
-    dataset: xr.Dataset,
-    target: TargetSize,
-    settings: Settings,
-    dims: tuple[Hashable, Hashable] | None = None,
+    dataset: xr.Dataset, target: TargetSize, settings: Settings, dims: Dims | None = None
 ) -> xr.Dataset:
     """What `dataset.thera.upscale` gives."""
     rows, cols = spatial_dims(dataset, dims)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import dask.array as da
 import numpy as np
@@ -56,17 +56,14 @@ def upscale(
     `array` is H×W, H×W×C, or C×H×W with `channels="first"`, in chunks of any shape; the result has the same
     axes and dtype.
 
-    The result is that of `thera.upscale` on the whole array to float rounding, whatever the chunks: each is
-    computed with as much around it as the network sees, on the pixels of the whole output. Chunks keep their
-    places. Those that are small beside what must be seen around them are merged, and those whose output is
-    larger than Dask's `array.chunk-size` are divided.
+    The result is that of `thera.upscale` on the whole array to float rounding, whatever the chunks. Chunks
+    keep their places; small ones are merged, and those whose output is larger than Dask's `array.chunk-size`
+    are divided.
 
     `model`: the name of a shipped model, or a file that all workers can read. Each loads it once.
-    `value_range`, `groups`, `nodata`, `alpha`: what samples mean, as in `thera.upscale`. Where the range
-    depends on the values, all of the array is read before the first chunk is scaled: once for what it spans,
-    and for percentiles once for every 16 bits of a sample.
-    `ensemble`, `psf`, `engine`, `device`, `precision`: as in `thera.upscale`.
     `memory`: bytes that a task works in, beside its chunks.
+    All others are those of `thera.upscale`. If the value range depends on the values, all of the array is
+    read before the first chunk is scaled: once, and for percentiles once for every 16 bits of a sample.
 
     >>> image = da.zeros((400, 200, 3), chunks=(200, 100, 3), dtype=np.uint8)
     >>> upscale(image, 2.5, "edsr-air").chunks
@@ -94,7 +91,7 @@ class Settings(NamedTuple):
         ensemble: bool = False,
         psf: object = None,
         memory: int = TASK_MEMORY,
-        **choice: str,
+        **choice: Any,
     ) -> "Settings":
         """From the options of `upscale`."""
         if isinstance(model, Model):

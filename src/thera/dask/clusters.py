@@ -22,10 +22,9 @@ PATIENCE = 10
 def connected(
     scheduler: str | None, workers: int = 1, threads: int = 1, cores: int = 1
 ) -> Iterator["Client"]:
-    """A client with which Dask computes: of the scheduler at an address, or of a new cluster.
+    """A client of the scheduler at an address, or of a new cluster of processes on this machine.
 
-    The new cluster has so many `workers`, processes on this machine, with so many `threads` each. Each thread
-    runs one task at a time, in which NumPy's matrix products take so many `cores`.
+    Each thread of a worker runs one task at a time, in which NumPy's matrix products take so many `cores`.
     """
     distributed = require("distributed", "dask", "work on several processes or machines")
     if scheduler is not None:

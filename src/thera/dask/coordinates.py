@@ -8,15 +8,15 @@ import xarray as xr
 
 from thera.errors import InvalidInput
 
+Dims = tuple[Hashable, Hashable]  # the names of rows and columns
+
 #: What rows and columns are called, in the order in which they are looked for.
 SPATIAL = (("y", "x"), ("latitude", "longitude"), ("lat", "lon"), ("Y", "X"), ("row", "col"))
 #: Parts of an encoding that describe the chunks of the input, not those of the result.
 OF_CHUNKS = ("chunks", "preferred_chunks", "shards", "chunksizes", "contiguous", "original_shape", "source")
 
 
-def spatial_dims(
-    array: xr.DataArray | xr.Dataset, dims: tuple[Hashable, Hashable] | None = None
-) -> tuple[Hashable, Hashable]:
+def spatial_dims(array: xr.DataArray | xr.Dataset, dims: Dims | None = None) -> Dims:
     """The dimensions that are rows and columns: those given, or by their names."""
     if dims is not None:
         if not isinstance(dims, tuple | list) or len(dims) != 2 or dims[0] == dims[1]:
@@ -33,7 +33,7 @@ def spatial_dims(
     )
 
 
-def placed(scaled: xr.DataArray, array: xr.DataArray, dims: tuple[Hashable, Hashable]) -> xr.DataArray:
+def placed(scaled: xr.DataArray, array: xr.DataArray, dims: Dims) -> xr.DataArray:
     """`scaled` with the coordinates of `array`, those along rows and columns at the new pixels' centres."""
     coords: dict[Hashable, Any] = {}
     for name, coordinate in array.coords.items():

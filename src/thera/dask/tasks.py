@@ -1,8 +1,4 @@
-"""What runs on a worker: one chunk of the output, from the chunk of the input that it needs.
-
-A task carries the name of its model, not the model. Each process loads a model once and keeps it. The result
-of a task depends only on what it is given, so it may run any number of times, anywhere.
-"""
+"""What runs on a worker, any number of times: one chunk of the output, from the input that it needs."""
 
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -64,18 +60,14 @@ def _load(name: ModelName) -> Model:
 
 @dataclass(frozen=True)
 class ChunkScaling:
-    """All that the tasks of one scaling have in common.
-
-    `rows` and `cols` are where the input is cut into chunks, and `depth` is how far chunks overlap along
-    either axis.
-    """
+    """All that the tasks of one scaling have in common."""
 
     model: ModelName
     source: tuple[int, int]
     size: tuple[int, int]
-    rows: tuple[int, ...]
+    rows: tuple[int, ...]  # where the input is cut into chunks
     cols: tuple[int, ...]
-    depth: tuple[int, int]
+    depth: tuple[int, int]  # how far chunks overlap along either axis
     bands: Bands
     options: Options
 
@@ -96,10 +88,7 @@ class ChunkScaling:
 def upscale_chunk(
     block: NDArray, *, scaling: ChunkScaling, ranges: list[Range], block_id: tuple[int, ...] = ()
 ) -> NDArray:
-    """One chunk of the output, h'×w'×C.
-
-    `block` is its part of the input, and what lies within the overlap around it, h×w×C.
-    """
+    """One chunk of the output. `block`: its part of the input and the overlap around it, h×w×C."""
     model = loaded(scaling.model)
     part = scaling.part(block_id)
     top, left = (max(0, cells.start - depth) for cells, depth in zip(part, scaling.depth, strict=True))

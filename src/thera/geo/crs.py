@@ -118,7 +118,7 @@ def _extent(raster: Raster, forward: Any) -> tuple[float, float, float, float]:
     """The bounds in the other system of a grid of points over the raster, edges included."""
     rows, cols = (np.linspace(0, n, EXTENT_POINTS) for n in raster.shape)
     grid = np.stack(np.meshgrid(rows, cols, indexing="ij"), axis=-1)
-    x, y = (np.asarray(values) for values in forward.transform(*_apply(raster.transform, grid)))
+    x, y = forward.transform(*_apply(raster.transform, grid))
     # In Mercator a pole has finite coordinates, but hundreds of steps from the next point.
     steps = np.hypot(*(np.diff(values, axis=0) for values in (x, y)))
     if not np.isfinite(x + y).all() or steps.max() > LARGEST_STEP * np.median(steps):
@@ -139,6 +139,5 @@ def _pixel_side(raster: Raster, forward: Any) -> float:
     """The side of a square in the other system with the area of the raster's middle pixel."""
     H, W = raster.shape
     corners = np.array([[H / 2, W / 2], [H / 2 + 1, W / 2], [H / 2, W / 2 + 1]])
-    x, y = (np.asarray(values) for values in forward.transform(*_apply(raster.transform, corners)))
-    down, along = (np.array([x[i] - x[0], y[i] - y[0]]) for i in (1, 2))
-    return float(np.sqrt(abs(down[0] * along[1] - down[1] * along[0])))
+    at = np.array(forward.transform(*_apply(raster.transform, corners)))
+    return float(np.sqrt(abs(np.linalg.det(at[:, 1:] - at[:, :1]))))

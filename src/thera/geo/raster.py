@@ -1,6 +1,7 @@
 """The description of a raster file: shape, georeference, bands and tags."""
 
 import math
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from thera.errors import ImageFileError
 from thera.field.grid import Box
-from thera.imaging.metadata import SIDEWAYS
+from thera.imaging.metadata import ORIENTATION, SIDEWAYS
+from thera.imaging.reading import PILLOW_FORMATS
 from thera.optional import require
 from thera.values.bands import Bands
 from thera.values.ranges import holds
-
-from .upright import orientation_of, upright_tags
 
 #: File extensions of rasters, and the GDAL drivers that read them.
 DRIVERS = {".tif": "GTiff", ".tiff": "GTiff", ".vrt": "VRT", ".jp2": "JP2OpenJPEG"}
@@ -34,7 +35,7 @@ PASS_BYTES = 16 << 20
 #: Tags that describe the old pixels, and are wrong for the new ones.
 _STALE = ("STATISTICS_", "EXIF_Orientation", "EXIF_PixelXDimension", "EXIF_PixelYDimension")
 #: Tags about how a file stores its pixels, or that are handled elsewhere.
-_STRUCTURE = ("IMAGE_STRUCTURE", "DERIVED_SUBDATASETS", "SUBDATASETS", "RPC")
+_STRUCTURE = ("IMAGE_STRUCTURE", "DERIVED_SUBDATASETS", "SUBDATASETS", "RPC", "xml:")
 
 
 @dataclass(frozen=True)
@@ -64,11 +65,6 @@ class Raster:
     @property
     def count(self) -> int:
         return len(self.nodata)
-
-    @property
-    def georeferenced(self) -> bool:
-        """True if an affine transform gives coordinates to its pixels."""
-        return self.crs is not None and not self.transform.is_identity
 
     @property
     def declared(self) -> float | None:
@@ -104,19 +100,16 @@ def gdal() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def opened(path: Path, driver: str | None = None) -> Iterator[Any]:
-    """An open raster file; by default with the driver that GDAL chooses."""
+def opened(path: Path, driver: str | None = None) -> Any:
+    """An open raster file, which closes itself; by default with the driver that GDAL chooses."""
     import rasterio
 
     try:
-        dataset = rasterio.open(path, driver=driver)
+        return rasterio.open(path, driver=driver)
     except rasterio.errors.RasterioError as error:
         if not path.exists():
             raise ImageFileError(f"{path} does not exist.") from None
         raise ImageFileError(f"{path} cannot be read as a raster: {first_line(error)}.") from error
-    with dataset:
-        yield dataset
 
 
 def is_raster(path: Path) -> bool:
@@ -168,11 +161,11 @@ def describe(path: str | Path) -> Raster:
                 f"{path} holds palette indices, which cannot be interpolated: expand it first"
                 " (gdal_translate -expand rgba)."
             )
-        orientation = orientation_of(dataset)
+        orientation = _orientation(dataset)
         shape, blocks = (dataset.height, dataset.width), dataset.block_shapes[0]
         if orientation in SIDEWAYS:
             shape, blocks = shape[::-1], blocks[::-1]
-        spaces = [None, *(name for name in dataset.tag_namespaces() if _describes(name))]
+        spaces = (name for name in dataset.tag_namespaces() if name and not name.startswith(_STRUCTURE))
         return Raster(
             path=path,
             shape=shape,
@@ -188,15 +181,13 @@ def describe(path: str | Path) -> Raster:
             units=tuple(dataset.units),
             scales=tuple(dataset.scales),
             offsets=tuple(dataset.offsets),
-            tags={name: _lasting(upright_tags(dataset.tags(ns=name), orientation)) for name in spaces},
+            tags={
+                name: _lasting(_upright_tags(dataset.tags(ns=name), orientation)) for name in (None, *spaces)
+            },
             band_tags=tuple(_lasting(dataset.tags(band)) for band in dataset.indexes),
             blocks=blocks,
             orientation=orientation,
         )
-
-
-def _describes(space: str) -> bool:
-    return bool(space) and space not in _STRUCTURE and not space.startswith("xml:")
 
 
 def _lasting(tags: dict[str, str]) -> dict[str, str]:
@@ -206,3 +197,44 @@ def _lasting(tags: dict[str, str]) -> dict[str, str]:
 def first_line(error: Exception) -> str:
     """The first line of a library's error message."""
     return str(error).strip().rstrip(".").splitlines()[0]
+
+
+def _orientation(dataset: Any) -> int:
+    """The orientation of an open raster, 1 to 8 as in EXIF. GDAL gives pixels as they are stored.
+
+    It is 1 for a georeferenced raster, whose georeference describes the pixels as they are stored.
+    """
+    placed = dataset.crs is not None or not dataset.transform.is_identity or dataset.gcps[0] or dataset.rpcs
+    found = 1 if placed else _read_orientation(Path(dataset.name), dataset.driver)
+    return found if found in range(1, 9) else 1
+
+
+def _read_orientation(path: Path, driver: str) -> Any:
+    from tifffile import TiffFile
+
+    try:
+        if driver == "GTiff":
+            with TiffFile(path) as file:
+                tag = file.pages.first.tags.get(ORIENTATION)
+            return 1 if tag is None else tag.value
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about large images; nothing is decoded here
+            with Image.open(path, formats=PILLOW_FORMATS) as image:
+                return image.getexif().get(ORIENTATION, 1)
+    except Exception:  # not a picture, or a damaged EXIF block
+        return 1
+
+
+def _upright_tags(tags: dict[str, str], orientation: int) -> dict[str, str]:
+    """The tags of a file, with x and y resolution exchanged if the raster is turned sideways.
+
+    >>> _upright_tags({"EXIF_Make": "Maker", "EXIF_XResolution": "(72)"}, 6)
+    {'EXIF_Make': 'Maker', 'EXIF_YResolution': '(72)'}
+    """
+    if orientation not in SIDEWAYS:
+        return tags
+    other = {"X": "Y", "Y": "X"}
+    return {
+        re.sub("[XY](?=Resolution|RESOLUTION)", lambda axis: other[axis[0]], key): value
+        for key, value in tags.items()
+    }

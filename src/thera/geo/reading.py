@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from thera.errors import ImageFileError
 from thera.field.grid import Box
+from thera.imaging.metadata import FROM_BOTTOM, FROM_RIGHT, SIDEWAYS
 from thera.imaging.picture import turned
 from thera.values.ranges import Range, Stretch
 from thera.values.survey import Window, find_ranges
 
 from .raster import Raster, first_line, gdal, opened
-from .upright import stored
 
 
 @contextmanager
@@ -24,8 +24,8 @@ def open_reader(raster: Raster) -> Iterator["Reader"]:
         yield Reader(raster, dataset)
 
 
-def ranges(raster: Raster, stretch: Stretch) -> list[Range]:
-    """The range of each group of bands."""
+def ranges(raster: Raster, stretch: Stretch | None) -> list[Range]:
+    """The range of each group of bands; None stands for the usual stretch of the sample type."""
 
     def windows() -> Iterator[Window]:
         every = range(raster.count)
@@ -33,23 +33,29 @@ def ranges(raster: Raster, stretch: Stretch) -> list[Range]:
             for box in raster.windows():
                 yield reader.read(box, every)
 
-    return find_ranges(raster.bands, raster.dtype, stretch, windows)
+    return find_ranges(raster.bands, raster.dtype, stretch or Stretch.usual(raster.dtype), windows)
+
+
+def stored(box: Box, shape: tuple[int, int], orientation: int) -> Box:
+    """The box in the file that holds the box (top, left, bottom, right) of an upright raster of `shape`.
+
+    >>> stored((0, 0, 2, 5), (48, 40), 6)
+    (35, 0, 40, 2)
+    """
+    top, left, bottom, right = box
+    if orientation in FROM_BOTTOM:
+        top, bottom = shape[0] - bottom, shape[0] - top
+    if orientation in FROM_RIGHT:
+        left, right = shape[1] - right, shape[1] - left
+    return (left, top, right, bottom) if orientation in SIDEWAYS else (top, left, bottom, right)
 
 
 class Reader:
     """An open raster: `Samples` that are read in windows."""
 
     def __init__(self, raster: Raster, dataset: Any) -> None:
-        self.raster = raster
+        self.raster, self.shape, self.dtype = raster, raster.shape, raster.dtype
         self._dataset = dataset
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.raster.shape
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.raster.dtype
 
     def read(self, box: Box, bands: Sequence[int]) -> Window:
         """Samples h×w×n of some bands in a window, and which of them are valid; None if all are.

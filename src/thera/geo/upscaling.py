@@ -49,10 +49,6 @@ class RasterOptions:
     strip: bool = False
     alpha: Literal["cover", "data"] = "cover"
 
-    def ranges(self, raster: Raster) -> list[Range]:
-        """The range of each of the raster's groups of bands."""
-        return ranges(raster, self.stretch or Stretch.usual(raster.dtype))
-
 
 class Frame:
     """The samples of one frame of the output, h×w×bands, filled in group by group."""
@@ -162,15 +158,8 @@ class RasterScaling(RasterJob):
         cells = (down.stop - down.start) * (along.stop - along.start)
         # Samples and validity, of the frame and of its cells; floats while invalid samples are filled in.
         held = 2 * (pixels + cells) * raster.count * (raster.dtype.itemsize + 1) + 64 * cells + CACHE
-        return make_plan(
-            self.model,
-            raster.shape,
-            self.size,
-            self.options,
-            held=held,
-            part=(down, along),
-            good_enough=GOOD_ENOUGH,
-        )
+        inputs = self.model, raster.shape, self.size, self.options
+        return make_plan(*inputs, held=held, part=(down, along), good_enough=GOOD_ENOUGH)
 
     def _axes(self, box: Box) -> tuple[Axis, Axis]:
         """The rows and columns of a box of output pixels."""
@@ -213,7 +202,7 @@ def prepare_raster(
     grid = GeoGrid.scaled(raster, size)
     scaling = RasterScaling(raster, [], grid, output, TILE, file, model, options)
     scaling = replace(scaling, frame=_best_frame(scaling))
-    return replace(scaling, spans=file.ranges(raster))
+    return replace(scaling, spans=ranges(raster, file.stretch))
 
 
 def check_raster_output(source: Path, output: Path, overwrite: bool) -> None:

@@ -18,7 +18,7 @@ from thera.warp.warping import FRAME, Piece, Warp
 
 from .crs import Reprojection
 from .raster import CACHE, Raster
-from .reading import Reader
+from .reading import Reader, ranges
 from .upscaling import Frame, RasterJob, RasterOptions, check_raster_output
 from .writing import GeoGrid, check_room
 
@@ -90,7 +90,7 @@ def prepare_warped_raster(
     check_room(output, raster, grid.size, file.cog)
     held = 3 * FRAME**2 * raster.count * raster.dtype.itemsize + CACHE
     warp = Warp(model, raster.shape, mapping, options, held)
-    return WarpedRaster(raster, file.ranges(raster), grid, output, FRAME, file, warp, notes)
+    return WarpedRaster(raster, ranges(raster, file.stretch), grid, output, FRAME, file, warp, notes)
 
 
 def _warped_grid(raster: Raster, size: tuple[int, int], mapping: Mapping) -> tuple[GeoGrid, tuple[str, ...]]:
@@ -99,7 +99,7 @@ def _warped_grid(raster: Raster, size: tuple[int, int], mapping: Mapping) -> tup
 
     if raster.crs is None:
         return GeoGrid(size, None, Affine.identity()), ()
-    if not (isinstance(mapping, Projective) and mapping.affine and raster.georeferenced):
+    if not (isinstance(mapping, Projective) and mapping.affine and not raster.transform.is_identity):
         note = "the output has no place on the ground: only an affine mapping keeps it"
         return GeoGrid(size, None, Affine.identity()), (note,)
     matrix = mapping.matrix[np.ix_([1, 0, 2], [1, 0, 2])] / mapping.matrix[2, 2]  # x before y
