@@ -12,12 +12,12 @@ from ramps import errors_by_position, ramp
 from thera.errors import InvalidInput
 from thera.evaluation.resize import resize
 from thera.training.config import Data
-from thera.training.data import Sampler, bicubic_weights, log_spread, read_images, stratified
+from thera.training.data import Sampler, log_spread, read_images, reducing_weights, stratified
 
 
 def test_bicubic_weights_are_those_of_evaluation_away_from_the_border():
     n, patch = torch.tensor([61]), 24
-    ours = bicubic_weights(n, patch, 61)[0].double().numpy()
+    ours = reducing_weights(n, patch, 61, "bicubic")[0].double().numpy()
     theirs = resize(np.eye(61), (patch, 61))
     np.testing.assert_allclose(ours[3:-3], theirs[3:-3], atol=1e-6)
     np.testing.assert_allclose(ours.sum(1), 1, atol=1e-6)

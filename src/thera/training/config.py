@@ -12,6 +12,8 @@ from typing import Any, get_args, get_type_hints
 from thera.errors import InvalidInput
 from thera.networks.spec import KAPPA, Spec
 
+KERNELS = ("bicubic", "box", "bilinear", "lanczos", "area")  # that can reduce a crop to an input
+
 
 @dataclass(frozen=True)
 class Data:
@@ -30,6 +32,35 @@ class Data:
         """The sides of the smallest and the largest crop, in pixels."""
         low, high = (round(self.patch * scale) for scale in self.scales)
         return low, high
+
+
+@dataclass(frozen=True)
+class Degradation:
+    """What is done to the inputs, not to the targets: see `degradation.py`. By default, nothing.
+
+    `blur`, `noise`, `sharpen` and `jpeg` are the probabilities of each; they are drawn independently.
+    """
+
+    clean: float = 0.0  # share of the inputs that stay as they are
+    kernels: tuple[str, ...] = ("bicubic",)  # of the downscaling, drawn equally often
+    blur: float = 0.0
+    blur_sigma: tuple[float, float] = (0.3, 1.2)  # of a Gaussian's wider axis, in input pixels
+    discs: float = 0.2  # share of blurs that are discs, with a radius of twice that
+    noise: float = 0.0
+    noise_level: tuple[float, float] = (
+        0.5,
+        12.0,
+    )  # standard deviation, of 255; small ones are drawn more often
+    sharpen: float = 0.0
+    sharpen_amount: tuple[float, float] = (0.2, 1.2)
+    jpeg: float = 0.0
+    jpeg_quality: tuple[int, int] = (30, 98)  # as libjpeg counts it
+    jpeg_420: float = 0.6  # share with chroma of half the resolution
+    jpeg_twice: float = 0.0  # share of those that are coded once more, on another grid
+
+    @property
+    def on(self) -> bool:
+        return any((self.blur, self.noise, self.sharpen, self.jpeg)) or self.kernels != ("bicubic",)
 
 
 @dataclass(frozen=True)
@@ -77,6 +108,10 @@ def _one_of(*known: str) -> Rule:
     return lambda value: value in known, f"one of {', '.join(map(repr, known))}"
 
 
+def _range(low: float, high: float) -> Rule:
+    return lambda v: low <= v[0] <= v[1] <= high, f"two numbers from {low} to {high}, the smaller first"
+
+
 POSITIVE: Rule = (lambda n: n >= 1, "at least 1")
 NOT_NEGATIVE: Rule = (lambda v: v >= 0, "0 or more")
 SHARE: Rule = (lambda v: 0 <= v <= 1, "in [0, 1]")
@@ -90,6 +125,19 @@ RULES: dict[str, Rule] = {
     "data.targets": POSITIVE,
     "data.resized": (lambda sizes: all(0 < s <= 1 for s in sizes), "sizes in (0, 1]"),
     "data.soft": (lambda soft: all(s > 0 for s in soft), "deviations above 0, in pixels"),
+    "degradation.clean": SHARE,
+    "degradation.kernels": (lambda k: k and set(k) <= set(KERNELS), f"some of {', '.join(KERNELS)}"),
+    "degradation.blur": SHARE,
+    "degradation.blur_sigma": _range(0.1, 1.3),
+    "degradation.discs": SHARE,
+    "degradation.noise": SHARE,
+    "degradation.noise_level": _range(0, 64),
+    "degradation.sharpen": SHARE,
+    "degradation.sharpen_amount": _range(0, 4),
+    "degradation.jpeg": SHARE,
+    "degradation.jpeg_quality": _range(1, 100),
+    "degradation.jpeg_420": SHARE,
+    "degradation.jpeg_twice": SHARE,
     "objective.loss": _one_of("l1", "rms", "mse"),
     "objective.ensemble_weight": SHARE,
     "objective.tv": NOT_NEGATIVE,
@@ -123,6 +171,7 @@ class Config:
     start: str = ""  # a shipped model or a file: every weight that fits is taken from it; empty: random
     seed: int = 0
     data: Data = field(default_factory=Data)
+    degradation: Degradation = field(default_factory=Degradation)
     objective: Objective = field(default_factory=Objective)
     teacher: Teacher = field(default_factory=Teacher)
     optimiser: Optimiser = field(default_factory=Optimiser)
@@ -138,6 +187,7 @@ class Config:
         sections = {
             "network": Spec,
             "data": Data,
+            "degradation": Degradation,
             "objective": Objective,
             "teacher": Teacher,
             "optimiser": Optimiser,
@@ -227,12 +277,13 @@ def _section(kind: type, name: str, values: Any) -> Any:
 
 
 def _check_type(key: str, value: Any, expected: Any) -> None:
-    """`expected`: a type, or a tuple of numbers, of any length if it has an ellipsis."""
+    """`expected`: a type, or a tuple of one type, of any length if it has an ellipsis."""
     parts = get_args(expected)
     if parts:
         many = isinstance(value, list | tuple)
         length = "" if Ellipsis in parts else f"{len(parts)} "
-        _check(many and (not length or len(value) == len(parts)), key, value, f"a list of {length}numbers")
+        kind = "names" if parts[0] is str else "numbers"
+        _check(many and (not length or len(value) == len(parts)), key, value, f"a list of {length}{kind}")
         for part in value:
             _check_type(key, part, parts[0])
     elif expected is float:

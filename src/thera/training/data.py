@@ -9,7 +9,7 @@ import io
 import tarfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +23,8 @@ from thera.errors import InvalidInput
 from thera.evaluation.images import SUFFIXES
 from thera.evaluation.resize import cubic
 from thera.kernels.available import TRITON
-from thera.training.config import Data
+from thera.training.config import Data, Degradation
+from thera.training.degradation import by_name, degraded, drawn_numbers
 
 
 def read_images(
@@ -101,6 +102,7 @@ class Batch:
     target: Tensor  # N×P×P×q×3
     x: Tensor  # N×P×P×q×2, each target's offset from the centre of its cell
     t: Tensor  # N, 1 / scale²
+    clean: Tensor | None = None  # the inputs before their degradation, if there is one
 
 
 class Crops(NamedTuple):
@@ -125,8 +127,15 @@ class Sampler:
     the same numbers and each builds its part of the batch.
     """
 
-    def __init__(self, images: list[np.ndarray], config: Data, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        images: list[np.ndarray],
+        config: Data,
+        device: torch.device | str = "cpu",
+        degradation: Degradation | None = None,
+    ) -> None:
         self.config, self.device = config, torch.device(device)
+        self.degradation = degradation or Degradation()
         sizes = torch.tensor([image.shape[:2] for image in images])
         areas = sizes.prod(1)
         self.height, self.width = (n.to(device) for n in sizes.unbind(1))
@@ -138,24 +147,57 @@ class Sampler:
         self.smallest, self.largest = config.crops
 
     def draw(self, n: int) -> dict[str, Tensor]:
-        """The random numbers for n samples, all uniform in [0, 1)."""
+        """The random numbers for n samples, uniform in [0, 1) but for the noise of a degradation."""
         P, q = self.config.patch, self.config.targets
         shapes = {"image": (), "size": (), "corner": (2,), "turn": (3,), "target": (P, P, q, 2)}
-        return {k: torch.rand(n, *shape, device=self.device) for k, shape in shapes.items()}
+        numbers = {k: torch.rand(n, *shape, device=self.device) for k, shape in shapes.items()}
+        return numbers | drawn_numbers(n, P, self.degradation, self.device)
 
     def build(self, u: dict[str, Tensor]) -> Batch:
-        P = self.config.patch
         crops = self._crops(u)
+        batch = self._clean(crops, u)
+        if not self.degradation.on:
+            return batch
+        source = self._otherwise_reduced(batch.source, crops, u)
+        return replace(batch, source=degraded(source, u, self.degradation), clean=batch.source)
+
+    def _otherwise_reduced(self, source: Tensor, crops: Crops, u: dict[str, Tensor]) -> Tensor:
+        """The inputs, each reduced by the kernel that it drew; clean ones by bicubic."""
+        kernels = self.degradation.kernels
+        if kernels == ("bicubic",):
+            return source
+        d = by_name(u)
+        kind = (d["kernel"] * len(kernels)).long().clamp_(max=len(kernels) - 1)
+        weights = torch.zeros_like(reducing_weights(crops.size, self.config.patch, self.largest, "bicubic"))
+        bicubic = d["clean"] < self.degradation.clean
+        for i, name in enumerate(kernels):
+            if name == "bicubic":
+                bicubic = bicubic | (kind == i)
+            else:
+                other = reducing_weights(crops.size, self.config.patch, self.largest, name)
+                weights = torch.where((kind == i).view(-1, 1, 1), other, weights)
+        return torch.where(bicubic.view(-1, 1, 1, 1), source, self._reduced(self._pixels(crops), weights))
+
+    def _pixels(self, crops: Crops) -> Tensor:
+        """N×largest×largest×3 levels."""
+        return self.pixels[crops.indices(self.largest)].float()
+
+    @staticmethod
+    def _reduced(crop: Tensor, weights: Tensor) -> Tensor:
+        """N×3×P×P inputs, rounded to multiples of 1/255. weights: N×P×largest, for both axes."""
+        rows = torch.bmm(weights, crop.flatten(2)).unflatten(2, (-1, 3))
+        return torch.einsum("npj,nijc->ncip", weights, rows).clamp_(0, 255).round_() / 255
+
+    def _clean(self, crops: Crops, u: dict[str, Tensor]) -> Batch:
+        P = self.config.patch
         scale = crops.size / P
         if self.device.type == "cuda" and TRITON:
             from thera.kernels import batch
 
             drawn = batch.draw(self.pixels, *crops, u["target"].contiguous(), self.largest)
             return Batch(*drawn, scale**-2)
-        crop = self.pixels[crops.indices(self.largest)].float()  # N×largest×largest×3
-        weights = bicubic_weights(crops.size, P, self.largest)  # N×P×largest
-        rows = torch.bmm(weights, crop.flatten(2)).unflatten(2, (-1, 3))
-        source = torch.einsum("npj,nijc->ncip", weights, rows).clamp_(0, 255).round_() / 255
+        crop = self._pixels(crops)
+        source = self._reduced(crop, reducing_weights(crops.size, P, self.largest, "bicubic"))
         at, x = stratified(u["target"], scale)
         flat = (at[..., 0] * self.largest + at[..., 1]).flatten(1)
         target = crop.flatten(1, 2).gather(1, flat[..., None].expand(-1, -1, 3))
@@ -202,12 +244,25 @@ def log_spread(u: Tensor, low: float, high: Tensor | float) -> Tensor:
     return (low * (high / low) ** u - low) / (high - low)
 
 
-def bicubic_weights(n: Tensor, outputs: int, width: int) -> Tensor:
-    """N×outputs×width weights of antialiased bicubic (a = -½) from n pixels, renormalised at borders."""
+def reducing_weights(n: Tensor, outputs: int, width: int, kernel: str) -> Tensor:
+    """N×outputs×width weights that reduce n pixels to `outputs`, renormalised at borders.
+
+    All kernels are stretched by the scale. "area" weighs a pixel by the part of it that an output covers.
+    """
     scale = (n / outputs)[:, None, None]
     centre = (torch.arange(outputs, device=n.device)[None, :, None] + 0.5) * scale - 0.5
     j = torch.arange(width, device=n.device)
-    w = cubic((j - centre) / scale)
+    x = (j - centre) / scale
+    if kernel == "bicubic":
+        w = cubic(x)
+    elif kernel == "lanczos":
+        w = torch.sinc(x) * torch.sinc(x / 3) * (x.abs() < 3)
+    elif kernel == "bilinear":
+        w = (1 - x.abs()).clamp(min=0)
+    elif kernel == "box":
+        w = (x.abs() <= 0.5).float()
+    else:
+        w = ((0.5 - x.abs()) * scale + 0.5).clamp(0, 1)
     w = w * (j < n[:, None, None])
     return w / w.sum(-1, keepdim=True)
 

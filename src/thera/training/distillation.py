@@ -2,11 +2,13 @@
 
 Many images reduce to the same small one, and most of a gradient's noise comes from which of them the training
 image happens to be. The teacher predicts their mean, so the student's gradients have little noise. The
-teacher's work is reused: its batches are stored, and each step draws patches from all of them in new
-orientations. New batches replace the oldest.
+teacher sees clean inputs, even where the student's are degraded. Its work is reused: its batches are stored,
+and each step draws patches from all of them in new orientations. New batches replace the oldest.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 
@@ -47,13 +49,14 @@ class Distillation:
         batch = self.sampler.build(self.sampler.draw(self.batch))
         autocast = torch.autocast(self.source.device.type, torch.bfloat16, enabled=self.bf16)
         # Nothing here requires gradients, but EDSR uses its faster training kernels where they are enabled.
-        seen = four_rotations(batch) if self.config.ensemble else batch
+        clean = batch if batch.clean is None else replace(batch, source=batch.clean)
+        seen = four_rotations(clean) if self.config.ensemble else clean
         with torch.enable_grad(), autocast:
             value, _ = field_values(self.teacher, self.teacher.features(seen.source), seen.x, seen.t)
         if self.config.ensemble:
             value = ensemble_mean(value)
+        predicted = clean.source.permute(0, 2, 3, 1).unsqueeze(3) + STD * value.float()
         source = batch.source.permute(0, 2, 3, 1)
-        predicted = source.unsqueeze(3) + STD * value.float()
         target = torch.lerp(batch.target, predicted, self.config.share)
         for stored, new in (
             (self.source, (255 * source).round().to(torch.uint8)),

@@ -60,7 +60,8 @@ def start(
     torch.manual_seed(config.seed)
     network, earlier = initial_network(config)
     d = config.data
-    sampler = Sampler(read_images(list(data), d.crops[0], d.resized, d.soft, say), d, device)
+    images = read_images(list(data), d.crops[0], d.resized, d.soft, say)
+    sampler = Sampler(images, d, device, config.degradation)
     check = Validation(validate, scales, device) if validate else None
     say(f"{len(sampler.height)} images, {len(sampler.pixels) / 1e6:.1f} megapixels on {device}.")
 
