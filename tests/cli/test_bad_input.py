@@ -232,3 +232,11 @@ def test_json_holds_names_that_are_no_utf_8(tmp_path, png):
     assert run.returncode == 0, run.stderr
     (record,) = json.loads(run.stdout)["files"]
     assert os.fsencode(record["output"]).endswith(b"/caf\xe9_x1.5.png")
+
+
+def test_an_output_folder_that_links_to_itself_is_refused(thera, tmp_path, png):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.png").write_bytes(png)
+    (tmp_path / "loop").symlink_to("loop")
+    result = thera("upscale", tmp_path / "in", tmp_path / "loop", "-s", 2)
+    assert result.status == 1 and "it is a link that leads nowhere" in result.err

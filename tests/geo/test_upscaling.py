@@ -13,7 +13,7 @@ from rasterio.enums import ColorInterp
 
 from thera.errors import ImageFileError, InvalidInput
 from thera.geo import upscaling
-from thera.geo.raster import describe, is_raster
+from thera.geo.raster import MOST_BANDS, describe, is_raster
 from thera.geo.reading import open_reader
 from thera.geo.upscaling import RasterOptions, prepare_raster
 from thera.imaging.sizing import TargetSize
@@ -123,17 +123,18 @@ def test_a_rotated_geotransform_stays_rotated(make, model, photo):
             np.testing.assert_allclose(xy(dataset.transform, *corner), old, atol=1e-5)
 
 
-def test_ground_control_points_move_with_the_pixels(make, model, photo):
+@pytest.mark.parametrize("crs", [4326, None])
+def test_ground_control_points_move_with_the_pixels(make, model, photo, crs):
     points = [GroundControlPoint(r, c, 10 + c / 10, 60 - r / 10) for r, c in ((0, 0), (0, 150), (120, 0))]
 
     def place(dataset):
-        dataset.gcps = points, rasterio.crs.CRS.from_epsg(4326)
+        dataset.gcps = points, rasterio.crs.CRS.from_epsg(crs) if crs else rasterio.crs.CRS()
 
     source = make(bands_of(photo, "u1", 1, 0, 255), crs=None, transform=None, describe=place)
     scaled(source, model, 2)
     with rasterio.open(source.with_name("out.tif")) as dataset:
-        found, crs = dataset.gcps
-        assert crs.to_epsg() == 4326
+        found, their_crs = dataset.gcps
+        assert (their_crs and their_crs.to_epsg()) == crs
         assert [(p.row, p.col, p.x, p.y) for p in found] == [(2 * p.row, 2 * p.col, p.x, p.y) for p in points]
 
 
@@ -344,6 +345,12 @@ def test_neither_input_nor_output_is_ever_whole_in_memory(tmp_path):
 def test_complex_bands_are_refused(make, model):
     source = make(np.ones((1, 8, 8), np.complex64))
     with pytest.raises(ImageFileError, match="complex"):
+        scaled(source, model)
+
+
+def test_more_bands_than_any_instrument_has_are_refused_before_anything_is_read(make, model):
+    source = make(np.ones((MOST_BANDS + 1, 2, 2), np.uint16), tiled=False, blockxsize=2, blockysize=1)
+    with pytest.raises(ImageFileError, match="4,097 bands"):
         scaled(source, model)
 
 

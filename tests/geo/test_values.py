@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from thera.errors import InvalidInput
+from thera.values.bands import Bands, Group
 from thera.values.ranges import Stretch, marked, type_range
-from thera.values.survey import Percentiles
+from thera.values.survey import Percentiles, find_ranges
 
 TYPES = ["u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8"]
 
@@ -37,6 +38,19 @@ def test_percentiles_are_exact_however_the_numbers_come(dtype):
         assert wanted.values == expected
 
     check()
+
+
+def test_ranges_of_many_bands_are_found_in_the_memory_of_a_few(monkeypatch):
+    samples = np.random.default_rng(0).integers(0, 60_000, (5, 7, 11), np.uint16)
+    bands, rule = Bands(tuple(Group((k,)) for k in range(11))), Stretch.parse("10%:90%")
+
+    def found():
+        return find_ranges(bands, samples.dtype, rule, lambda: [(samples, None)])
+
+    at_once = found()
+    monkeypatch.setattr("thera.values.survey._TOGETHER", 4)
+    assert found() == at_once and len(at_once) == 11
+    assert len({span.high for span in at_once}) > 1
 
 
 def test_ranges_are_told_in_four_ways():

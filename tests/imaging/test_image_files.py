@@ -4,6 +4,8 @@ import io
 import struct
 import sys
 import zlib
+from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -482,3 +484,43 @@ def test_a_palette_that_the_file_does_not_call_one_becomes_colours(tmp_path):
     said, unsaid = (read(tmp_path / name) for name in ("a.tif", "b.tif"))
     np.testing.assert_array_equal(unsaid.samples, said.samples)
     assert unsaid.notes == said.notes
+
+
+@pytest.mark.parametrize("suffix", [".png", ".jpg", ".tif", ".bmp"])
+def test_a_resolution_that_a_format_cannot_hold_is_left_out_with_a_word(tmp_path, make_picture, suffix):
+    form = format_of(Path(f"a{suffix}"))
+    huge = Metadata(dpi=(4.3e9, 300.0))
+    kept, (reason,) = huge.fitting(form)
+    assert kept.dpi is None and "4.3e+09 per inch" in reason
+    most = Metadata(dpi=(60_000.0, 60_000.0)).fitting(form)[0]
+    write(tmp_path / f"a{suffix}", replace(make_picture("rgb", False), metadata=most))
+    assert read(tmp_path / f"a{suffix}").metadata.dpi == pytest.approx((60_000, 60_000), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "value"),
+    [
+        (33550, 3, (7,)),  # one number where three belong
+        (33922, 12, (1.0, 2.0)),
+        (34264, 12, (float("nan"),) * 16),
+        (34735, 12, (1.5,) * 4),  # not whole
+        (42113, 1, b"\xff"),
+    ],
+)
+def test_a_malformed_georeference_is_left_out_with_a_word(tmp_path, code, kind, value):
+    scale = (33550, 12, 3, (10.0, 10.0, 0.0), True)
+    tags = [(code, kind, len(value), value, True), *([scale] if code != 33550 else [])]
+    tifffile.imwrite(tmp_path / "a.tif", np.zeros((3, 4), np.uint8), extratags=tags, metadata=None)
+    picture = read(tmp_path / "a.tif")
+    assert picture.metadata.tiff_tags == ()
+    assert "the georeference is damaged and was left out" in picture.notes
+
+
+def test_libraries_print_no_warnings_of_their_own(tmp_path, capfd):
+    interlaced = bytearray(imagecodecs.png_encode(np.zeros((5, 7, 3), np.uint16)))
+    interlaced[28] = 1  # the pixels are then wrong, and libpng warns
+    interlaced[29:33] = struct.pack(">I", zlib.crc32(interlaced[12:29]))
+    (tmp_path / "a.png").write_bytes(interlaced)
+    with suppress(ImageFileError):
+        read(tmp_path / "a.png")
+    assert capfd.readouterr() == ("", "")

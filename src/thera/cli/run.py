@@ -76,7 +76,7 @@ class Scaler:
             raise ImageFileError(f"The output {target} must be a folder of its own: choose another name.")
         if not os.path.isdir(target.parent):
             raise ImageFileError(f"The folder {target.parent} of the output does not exist: make it first.")
-        inside = target.resolve()  # outputs of an earlier call are not inputs
+        inside = Path(os.path.realpath(target))  # outputs of an earlier call are not inputs
         images = [
             path
             for path in _files_in(source, recursive)
@@ -175,6 +175,8 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError) as error:  # a circle of links is a RuntimeError
         reason = getattr(error, "strerror", None) or error
+        if os.path.islink(folder):
+            reason = "it is a link that leads nowhere"
         raise ImageFileError(f"The folder {folder} cannot be made: {reason}.") from error
 
 

@@ -17,6 +17,7 @@ from PIL import Image
 from thera.errors import ImageFileError
 from thera.field.grid import Box
 from thera.imaging.metadata import ORIENTATION, SIDEWAYS
+from thera.imaging.quiet import quiet
 from thera.imaging.reading import PILLOW_FORMATS
 from thera.optional import require
 from thera.values.bands import Bands
@@ -28,6 +29,8 @@ DRIVERS = {".tif": "GTiff", ".tiff": "GTiff", ".vrt": "VRT", ".jp2": "JP2OpenJPE
 RASTER_ONLY = (".vrt", ".jp2")
 #: Sample types that can be scaled, as NumPy writes them.
 TYPES = ("u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8")
+#: Hyperspectral images have hundreds of bands. A damaged file may claim 65,535, and would take hours.
+MOST_BANDS = 4096
 #: Bytes of GDAL's cache of blocks.
 CACHE = 64 << 20
 #: Bytes of samples per window in a pass over the whole raster.
@@ -105,7 +108,8 @@ def opened(path: Path, driver: str | None = None) -> Any:
     import rasterio
 
     try:
-        return rasterio.open(path, driver=driver)
+        with quiet():
+            return rasterio.open(path, driver=driver)
     except rasterio.errors.RasterioError as error:
         if not path.exists():
             raise ImageFileError(f"{path} does not exist.") from None
@@ -122,6 +126,8 @@ def is_raster(path: Path) -> bool:
         return False
     try:
         with gdal(), opened(path, driver=DRIVERS[suffix]) as dataset:
+            if dataset.count > MOST_BANDS:
+                return True
             nodata = any(value is not None for value in dataset.nodatavals)
             if any(colour.name == "palette" for colour in dataset.colorinterp):
                 return nodata
@@ -142,6 +148,11 @@ def describe(path: str | Path) -> Raster:
     with gdal(), opened(path) as dataset:
         if not dataset.count:
             raise ImageFileError(f"{path} holds several rasters and no bands: give the name of one of them.")
+        if dataset.count > MOST_BANDS:
+            raise ImageFileError(
+                f"{path} has {dataset.count:,} bands, and Thera scales {MOST_BANDS:,} at most: split it"
+                " (gdal_translate -b)."
+            )
         types = set(dataset.dtypes)
         if len(types) > 1:
             raise ImageFileError(

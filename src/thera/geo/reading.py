@@ -11,6 +11,7 @@ from thera.errors import ImageFileError
 from thera.field.grid import Box
 from thera.imaging.metadata import FROM_BOTTOM, FROM_RIGHT, SIDEWAYS
 from thera.imaging.picture import turned
+from thera.imaging.quiet import quiet
 from thera.values.ranges import Range, Stretch
 from thera.values.survey import Window, find_ranges
 
@@ -82,7 +83,8 @@ class Reader:
         orientation = self.raster.orientation
         top, left, bottom, right = stored(box, self.raster.shape, orientation)
         try:
-            samples = read([band + 1 for band in bands], window=((top, bottom), (left, right)))
+            with quiet():
+                samples = read([band + 1 for band in bands], window=((top, bottom), (left, right)))
         except rasterio.errors.RasterioError as error:
             raise ImageFileError(
                 f"{self.raster.path} is damaged or cut short ({first_line(error)})."

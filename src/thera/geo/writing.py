@@ -122,13 +122,15 @@ def _profile(raster: Raster, grid: GeoGrid) -> dict[str, Any]:
 
 
 def _describe(dataset: Any, raster: Raster, grid: GeoGrid, strip: bool) -> None:
+    from rasterio.crs import CRS
+
     dataset.colorinterp = raster.colours
     dataset.descriptions = raster.descriptions
     dataset.units = [unit or "" for unit in raster.units]
     dataset.scales, dataset.offsets = raster.scales, raster.offsets
     points, crs = grid.gcps
     if points:
-        dataset.gcps = points, crs
+        dataset.gcps = points, crs or CRS()
     if grid.rpcs is not None:
         dataset.rpcs = grid.rpcs
     if strip:

@@ -1,7 +1,8 @@
 """The metadata of an image file, updated when the image is resized or turned."""
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
@@ -40,6 +41,8 @@ _MACHINE_WRITTEN = ('{"shape":', "ImageJ=", "<?xml", "<OME")
 
 #: A JPEG segment holds 65,533 bytes including a signature. Pillow splits ICC profiles, but not these.
 _JPEG_LIMITS = {"exif": 65_533, "xmp": 65_504}
+#: The highest resolution per inch that a format can carry.
+_MOST_DPI = {"png": (2**31 - 1) * 0.0254, "bmp": (2**31 - 1) * 0.0254, "jpeg": 65_535.0, "tiff": 2.0**31}
 _XMP_AXIS = re.compile(rb"(?<=tiff:)[XY](?=Resolution)")
 _XMP_RESOLUTION = re.compile(rb"""(tiff:[XY]Resolution(?:\s*=\s*["']|>\s*))[\d./]+""")
 _NAMES = {"icc": "ICC profile", "exif": "EXIF block", "xmp": "XMP packet", "dpi": "resolution"}
@@ -107,6 +110,8 @@ class Metadata:
                 reasons[name] = f"{form.name.upper()} has no place for the {_NAMES[name]}"
             elif form.name == "jpeg" and len(value or ()) > _JPEG_LIMITS.get(name, 2**31):
                 reasons[name] = f"the {_NAMES[name]} is larger than a JPEG can carry"
+        if self.dpi is not None and max(self.dpi) > _MOST_DPI.get(form.name, math.inf):
+            reasons["dpi"] = f"a resolution of {max(self.dpi):g} per inch is more than the format can carry"
         kept = replace(
             self,
             icc=None if "icc" in reasons else self.icc,
@@ -233,12 +238,50 @@ _GEOREFERENCE: dict[int, Callable[[tuple[float, ...], float, float], tuple[float
     33922: _tie_points,
     34264: _transformation,
 }
-#: The tags of a georeference: the three above, the GeoKeys and GDAL's own.
-GEO_TAGS = {*_GEOREFERENCE, 34735, 34736, 34737, 42112, 42113}
+_DOUBLE, _SHORT, _TEXT = 12, 3, 2
+#: The tags of a georeference: their type, and of how many numbers they have a multiple. The three above, the
+#: GeoKeys and GDAL's own.
+_GEO_TAGS = {
+    33550: (_DOUBLE, 3),
+    33922: (_DOUBLE, 6),
+    34264: (_DOUBLE, 16),
+    34735: (_SHORT, 4),
+    34736: (_DOUBLE, 1),
+    34737: (_TEXT, 0),
+    42112: (_TEXT, 0),
+    42113: (_TEXT, 0),
+}
+
+
+def geo_tags(tags: Iterable[Any]) -> tuple[TiffTag, ...] | None:
+    """The georeference among the tags of a TIFF, as tifffile reads them; None if a part of it is malformed.
+
+    Half a georeference would put a picture in the wrong place.
+    """
+    found = []
+    for tag in tags:
+        if tag.code in _GEO_TAGS:
+            kind, multiple = _GEO_TAGS[tag.code]
+            value = tag.value if isinstance(tag.value, tuple | str) else (tag.value,)
+            if kind == _TEXT:
+                good = isinstance(value, str)
+            else:
+                good = not isinstance(value, str) and bool(value) and not len(value) % multiple
+                good = good and all(_is_number(number, kind) for number in value)
+            if not good:
+                return None
+            found.append(TiffTag(tag.code, kind, len(value), value))
+    return tuple(found)
+
+
+def _is_number(value: Any, kind: int) -> bool:
+    if kind == _SHORT:
+        return isinstance(value, int) and 0 <= value < 2**16
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _georeferenced(tag: TiffTag, old: tuple[int, int], new: tuple[int, int]) -> TiffTag:
     adjust = _GEOREFERENCE.get(tag.code)
     if adjust is None:
         return tag
-    return replace(tag, value=adjust(tuple(tag.value), new[0] / old[0], new[1] / old[1]))
+    return replace(tag, value=adjust(tag.value, new[0] / old[0], new[1] / old[1]))

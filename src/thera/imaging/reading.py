@@ -18,6 +18,7 @@ from thera.optional import require
 from . import tiff
 from .metadata import ORIENTATION, SIDEWAYS, Metadata, upright_exif, upright_xmp
 from .picture import BAND_SAMPLES, Colour, Picture, turned
+from .quiet import quiet
 
 #: The plug-ins of Pillow that may read a file. None of them interprets code or runs another program.
 PILLOW_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "AVIF", "DDS", "TGA")
@@ -38,7 +39,7 @@ def read(path: str | Path, max_pixels: int = MAX_PIXELS) -> Picture:
     path = Path(path)
     head = _head(path)
     try:
-        with _bounded(), warnings.catch_warnings():
+        with _bounded(), quiet(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # decoders warn of oddities that they handle
             return _read(path, head, max_pixels)
     except UnidentifiedImageError:
@@ -50,7 +51,9 @@ def read(path: str | Path, max_pixels: int = MAX_PIXELS) -> Picture:
     except Exception as error:  # for damaged files, decoders raise anything: struct.error, KeyError, …
         reason = str(error).strip().rstrip(".").splitlines()
         detail = f" ({reason[0]})" if reason else ""
-        raise ImageFileError(f"{path} is damaged or cut short{detail}.") from error
+        unknown = isinstance(error, NotImplementedError) or detail.startswith((" (Unsupported", " (Unimpl"))
+        problem = "is stored in a way that Thera does not read" if unknown else "is damaged or cut short"
+        raise ImageFileError(f"{path} {problem}{detail}.") from error
 
 
 def _head(path: Path) -> bytes:

@@ -16,13 +16,12 @@ from thera.errors import ImageFileError
 from .deflate import PIECE, deflate, in_order, regrouped
 from .metadata import (
     EXIF_IFD,
-    GEO_TAGS,
     GPS_IFD,
     ORIENTATION,
     X_RESOLUTION,
     Y_RESOLUTION,
     Metadata,
-    TiffTag,
+    geo_tags,
     tiff_exif,
     upright_exif,
     upright_xmp,
@@ -59,16 +58,15 @@ def read_tiff(path: Path, check_size: Callable[[int, int], None]) -> Picture:
         orientation = _value(page, ORIENTATION, 1)
         with path.open("rb") as raw:
             exif = upright_exif(tiff_exif(raw))
+        georeference = geo_tags(page.tags)
+        if georeference is None:
+            notes = (*notes, "the georeference is damaged and was left out")
         metadata = Metadata(
-            icc=_value(page, _ICC),
+            icc=_bytes(page, _ICC),
             exif=exif,
-            xmp=upright_xmp(_value(page, _XMP)),
+            xmp=upright_xmp(_bytes(page, _XMP)),
             dpi=_dpi(page),
-            tiff_tags=tuple(
-                TiffTag(tag.code, tag.dtype, tag.count, tag.value)
-                for tag in page.tags
-                if tag.code in GEO_TAGS
-            ),
+            tiff_tags=georeference or (),
         )
         covers = tuple(page.extrasamples) != (_UNSPECIFIED,)
         if _value(page, _NODATA) is not None:
@@ -90,10 +88,10 @@ def _pages(file: Any) -> Iterator[Any]:
 
 def _samples(path: Path, page: Any) -> tuple[NDArray, Colour, bool, tuple[str, ...]]:
     """H×W×C samples, their colour model, whether alpha follows, and notes of what was changed."""
-    kind = page.photometric.name if page.photometric is not None else ""
+    kind, compression = (getattr(value, "name", "") for value in (page.photometric, page.compression))
     if page.samplesperpixel > MOST_CHANNELS:  # refused before a small file takes gigabytes
         raise _too_many(page.samplesperpixel)
-    if kind == "YCBCR" and page.compression.name not in ("JPEG", "OJPEG"):
+    if kind == "YCBCR" and compression not in ("JPEG", "OJPEG"):
         with Image.open(path, formats=("TIFF",)) as image:  # libtiff reads all subsamplings
             image.load()
             samples = np.asarray(image.convert("RGB"))
@@ -161,6 +159,12 @@ def _straight(samples: NDArray) -> NDArray:
 def _value(page: Any, code: int, default: Any = None) -> Any:
     tag = page.tags.get(code)
     return default if tag is None else tag.value
+
+
+def _bytes(page: Any, code: int) -> bytes | None:
+    """The value of a tag of bytes; None if it has another type."""
+    value = _value(page, code)
+    return value if isinstance(value, bytes) else None
 
 
 def _dpi(page: Any) -> tuple[float, float] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ Rule = Stretch | tuple[Range, ...] | None
 
 #: Bits of a number that one pass decides.
 _DIGIT = 16
+#: Groups whose percentiles are found together: their histograms take a megabyte each.
+_TOGETHER = 256
 
 
 class Survey:
@@ -71,6 +74,10 @@ def find_ranges(
     `windows` gives all samples of a picture, h×w×bands at a time, and which are valid (None: all). It is
     called once for each pass.
     """
+    if len(bands.groups) > _TOGETHER:
+        parts = (bands.groups[i : i + _TOGETHER] for i in range(0, len(bands.groups), _TOGETHER))
+        found = (find_ranges(replace(bands, groups=part), dtype, rule, windows) for part in parts)
+        return [span for part in found for span in part]
     survey = Survey(bands, dtype, rule)
     for _ in range(survey.passes):
         total = None
