@@ -136,3 +136,15 @@ def test_inspect_draws_one_bank_only(tmp_path):
 def test_bench_without_models_needs_installed_ones(monkeypatch):
     monkeypatch.setattr("thera.models.shipped", list)
     assert "name a model or a file" in call(bench.command).output
+
+
+def test_degraded_inputs_have_tables_and_records_of_their_own(folder, tmp_path):
+    out = tmp_path / "results" / "eval.jsonl"
+    options = ["--baselines", "bicubic", "--degrade", "none", "jpeg:30", "-o", out]
+    result = call(eval.command, "--data", folder, "--scales", 2, *options)
+    assert "**Set5, PSNR of Y, dB**" in result.output
+    assert "**Set5 jpeg:30, PSNR of Y, dB**" in result.output
+    records = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
+    clean, coded = ([r["psnr_y"] for r in records if r["data"] == name] for name in ("Set5", "Set5 jpeg:30"))
+    assert len(clean) == len(coded) == 2
+    assert sum(coded) < sum(clean) - 1

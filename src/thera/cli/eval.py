@@ -20,6 +20,12 @@ TABLES = (".md", ".csv", ".tex")  # written beside the results
 @click.option("--data", multiple=True, metavar="DIR...", help="Folders of images, one table each.")
 @click.option("--scales", multiple=True, type=float, metavar="S...", help="Such as 2 3 4 or 2.5 12 30.")
 @click.option(
+    "--degrade",
+    multiple=True,
+    metavar="WHAT...",
+    help="Damage the low-resolution images first: jpeg:40, noise:5, blur:0.8, blur:0.8+noise:5, none.",
+)
+@click.option(
     "--metrics",
     multiple=True,
     type=click.Choice(["psnr_rgb", "psnr_y", "psnr_y8", "ssim", "gmsd"]),
@@ -58,6 +64,7 @@ def command(
     models: tuple[str, ...],
     data: tuple[str, ...],
     scales: tuple[float, ...],
+    degrade: tuple[str, ...],
     metrics: tuple[str, ...],
     baselines: tuple[str, ...],
     ensemble: bool,
@@ -78,7 +85,9 @@ def command(
     \b
     thera eval edsr-air edsr-pro --data Set5 Set14 --scales 2 3 4
     thera eval --data Set5 --scales 2 3 4 --metrics psnr_y8 --baselines bicubic
+    thera eval edsr-air --data Set14 --scales 2 4 --degrade none jpeg:40 noise:5 blur:0.8
     """
+    from thera.evaluation.damage import stated
     from thera.evaluation.images import image_sets
     from thera.evaluation.methods import load_methods
     from thera.evaluation.paper import QUOTED, quoted_rows
@@ -93,7 +102,7 @@ def command(
         raise click.UsageError("Missing option '--data': name at least one folder of images.")
     if out.suffix in TABLES:
         raise InvalidInput(f"The results {out} would be lost to their own table: end it in .jsonl.")
-    sets = image_sets(data)
+    sets = [images.damaged(damage) for images in image_sets(data) for damage in stated(degrade)]
     chosen = [] if "none" in baselines else list(baselines)
     methods = load_methods(models, chosen, ensemble, engine=engine, device=device, precision=precision)
     records = run(methods, sets, scales, out, workers, replace, _progress)

@@ -29,6 +29,12 @@ from thera.optional import require
 @click.option(
     "--scales", multiple=True, type=float, metavar="S...", default=[2, 3, 4], help="For --validate: 2 3 4."
 )
+@click.option(
+    "--degrade",
+    multiple=True,
+    metavar="WHAT...",
+    help="For --validate, as in thera eval: none jpeg:40 noise:5.",
+)
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE...", help="Such as optimiser.rate=2e-4.")
 @click.option("--device", default="auto", show_default=True, help="cuda, cpu, or auto.")
 def command(config: Path, data: tuple[str, ...], out: Path, **options: Any) -> None:

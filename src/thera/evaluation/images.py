@@ -23,6 +23,11 @@ class ImageSet(NamedTuple):
 
     name: str
     files: list[Path]
+    damage: str = ""  # to the low-resolution images: see `damage.py`
+
+    def damaged(self, damage: str) -> ImageSet:
+        """The same images with this damage, under a name that says so: "Set14 jpeg:40"."""
+        return ImageSet(f"{self.name} {damage}", self.files, damage) if damage else self
 
 
 class TargetImage(NamedTuple):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from thera.errors import InvalidInput
 from thera.evaluation import metrics
+from thera.evaluation.damage import damaged
 from thera.evaluation.resize import imresize
 
 #: How each version of the protocol made the low-resolution images. Results of two versions are never mixed.
@@ -64,8 +65,8 @@ def reduced_length(n: int, scale: float) -> tuple[int, int]:
     return low, round(low * scale)
 
 
-def degrade(image: NDArray[np.uint8], scale: float) -> Pair:
-    """The image pair of the published protocol, for an 8-bit H×W×3 image.
+def degrade(image: NDArray[np.uint8], scale: float, damage: str = "") -> Pair:
+    """The image pair of the published protocol, for an 8-bit H×W×3 image; `damage` is done to the small one.
 
     >>> pair = degrade(np.zeros((50, 41, 3), np.uint8), 4)
     >>> pair.source.shape, pair.target.shape
@@ -81,7 +82,7 @@ def degrade(image: NDArray[np.uint8], scale: float) -> Pair:
             "leave the image or the scale out."
         )
     target = image[:crop_h, :crop_w]
-    return Pair(imresize(target, (height, width)), target)
+    return Pair(damaged(imresize(target, (height, width)), damage), target)
 
 
 def border_of(scale: float, extra: int) -> int:

@@ -46,10 +46,10 @@ def run(
     stored = {key_of(record): record for record in read_records(out)}
     model_lock = threading.Lock()
 
-    def measure(task: tuple[str, Path, float]) -> list[Record]:
+    def measure(task: tuple[ImageSet, Path, float]) -> list[Record]:
         return _measure(*task, methods, stored, model_lock)
 
-    tasks = [(images.name, path, scale) for images in sets for path in images.files for scale in scales]
+    tasks = [(images, path, scale) for images in sets for path in images.files for scale in scales]
     result: list[Record] = []
     with appending(out) as file, ThreadPoolExecutor(workers) as pool:
         try:
@@ -104,7 +104,7 @@ def _checksum(image: TargetImage) -> str:
 
 
 def _measure(
-    data: str,
+    images: ImageSet,
     path: Path,
     scale: float,
     methods: Sequence[Method],
@@ -119,7 +119,7 @@ def _measure(
         record: Record = {
             "method": method.name,
             "identity": method.identity,
-            "data": data,
+            "data": images.name,
             "image": path.name,
             "pixels": _checksum(image),
             "scale": int(scale) if scale == int(scale) else scale,
@@ -130,7 +130,7 @@ def _measure(
             records.append(known)
             continue
         if pair is None:
-            pair = degrade(image.pixels, scale)
+            pair = degrade(image.pixels, scale, images.damage)
         height, width = pair.target.shape[:2]
         with model_lock if method.engine else nullcontext():
             start = time.perf_counter()

@@ -37,7 +37,7 @@ def published_metric(data: str) -> str:
     >>> published_metric("Set5"), published_metric("DIV2K_valid_HR")
     ('psnr_y', 'psnr_rgb')
     """
-    return "psnr_y" if data in BENCHMARKS else "psnr_rgb"
+    return "psnr_y" if data.split(" ")[0] in BENCHMARKS else "psnr_rgb"
 
 
 class Cell(NamedTuple):

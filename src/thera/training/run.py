@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from thera.errors import InvalidInput, ModelError
+from thera.evaluation.damage import stated
 from thera.evaluation.records import read_records
 from thera.models.loading import load_network
 from thera.models.weights import save_safetensors
@@ -37,6 +38,7 @@ def start(
     pause: float | None = None,
     validate: Sequence[str | Path] = (),
     scales: Sequence[float] = (2, 3, 4),
+    degrade: Sequence[str] = (),
     device: str = "auto",
     show: Callable[[dict[str, Any]], None] = print,
     say: Callable[[str], None] = print,
@@ -62,7 +64,7 @@ def start(
     d = config.data
     images = read_images(list(data), d.crops[0], d.resized, d.soft, say)
     sampler = Sampler(images, d, device, config.degradation)
-    check = Validation(validate, scales, device) if validate else None
+    check = Validation(validate, scales, device, stated(degrade)) if validate else None
     say(f"{len(sampler.height)} images, {len(sampler.pixels) / 1e6:.1f} megapixels on {device}.")
 
     run = loop.Run(config, sampler, network, config.optimiser.steps)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from thera.evaluation.images import image_sets, read
+from thera.evaluation.images import ImageSet, image_sets, read
 from thera.evaluation.methods import network_method
 from thera.evaluation.protocol import Pair, degrade, score, unit
 from thera.networks import Thera
@@ -20,19 +20,28 @@ from thera.networks import Thera
 class Validation:
     """Images and their small versions, made once. Calling it scores a network as `thera eval` does.
 
+    `damages` are stated as for `thera eval --degrade`; "" is none.
+
     >>> Validation(["Set5"], [2, 3, 4], "cpu")(network)  # doctest: +SKIP
     {'Set5 ×2': 37.9, 'Set5 ×3': 34.4, 'Set5 ×4': 32.2}
     """
 
-    def __init__(self, folders: Sequence[str | Path], scales: Sequence[float], device: str) -> None:
+    def __init__(
+        self,
+        folders: Sequence[str | Path],
+        scales: Sequence[float],
+        device: str,
+        damages: Sequence[str] = ("",),
+    ) -> None:
         self.device = device
-        jobs = [(s.name, path, scale) for s in image_sets(folders) for path in s.files for scale in scales]
+        sets = [images.damaged(damage) for images in image_sets(folders) for damage in damages]
+        jobs = [(images, path, scale) for images in sets for path in images.files for scale in scales]
         with ThreadPoolExecutor() as pool:
             self.pairs = list(pool.map(self._pair, jobs))
 
-    def _pair(self, job: tuple[str, Path, float]) -> tuple[str, float, Pair]:
-        name, path, scale = job
-        return f"{name} ×{scale:g}", scale, degrade(read(path).pixels, scale)
+    def _pair(self, job: tuple[ImageSet, Path, float]) -> tuple[str, float, Pair]:
+        images, path, scale = job
+        return f"{images.name} ×{scale:g}", scale, degrade(read(path).pixels, scale, images.damage)
 
     def __call__(self, network: Thera, ensemble: bool = False) -> dict[str, float]:
         method = network_method(network, self.device, ensemble)
