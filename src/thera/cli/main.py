@@ -19,6 +19,7 @@ COMMANDS = (
     "warp",
     "app",
     "serve",
+    "site",
     "models",
     "info",
     "convert",

@@ -1,0 +1,138 @@
+"""Writes the folder of a static page: its modules, the runtime, the networks and the pictures to begin with."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import shutil
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from thera._version import __version__
+from thera.errors import InvalidInput
+from thera.files import replacing_path
+from thera.models import Shipped, shipped
+from thera.networks.spec import MEAN
+from thera.pages import VIEWER
+
+HERE = Path(str(files("thera"))) / "site"
+#: The description that the page reads first. A folder that has it was written by `thera site`.
+DESCRIPTION = "site.json"
+#: What a site runs unless asked otherwise, the default first.
+MODELS = ("edsr-air", "edsr-plus")
+#: Pixels of a tile, its halo included: what a network may take of a browser's memory, at 1.2 and 9 kB a pixel.
+TILE_PIXELS = {"air": 400_000, "plus": 52_000}
+#: Pictures that every browser can show.
+PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".avif")
+#: Files of the npm package onnxruntime-web: always, and for WebGPU.
+RUNTIME = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
+WEBGPU = (
+    "ort.webgpu.min.mjs",
+    "ort-wasm-simd-threaded.asyncify.mjs",
+    "ort-wasm-simd-threaded.asyncify.wasm",
+)
+
+
+def write_site(
+    out: Path, pictures: Sequence[Path] = (), models: Sequence[str] = MODELS, runtime: Path | None = None
+) -> int:
+    """Writes a site to the folder `out`, whole or not at all; gives its size in bytes.
+
+    `runtime`: a folder of the npm package onnxruntime-web. Its build for WebGPU is then used where a browser
+    has it. Without it, the build for the CPU that comes with Thera is written.
+    """
+    chosen = [_shipped(name) for name in dict.fromkeys(models)]
+    _check(out, pictures)
+    source = None if runtime is None else _npm_folder(runtime)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with replacing_path(out) as folder:
+        folder.mkdir()
+        shutil.copytree(VIEWER, folder / "viewer")
+        shutil.copytree(HERE / "compute", folder / "compute")
+        shutil.copytree(HERE / "page", folder, dirs_exist_ok=True)
+        _copy_runtime(source, folder / "runtime")
+        (folder / "models").mkdir()
+        for model in chosen:
+            shutil.copyfile(model.onnx, folder / "models" / model.onnx.name)
+        (folder / "pictures").mkdir()
+        shown = [_copy_picture(path, folder) for path in pictures]
+        facts = {
+            "version": __version__,
+            "webgpu": source is not None,
+            "models": [_describe(model) for model in chosen],
+            "pictures": shown,
+        }
+        (folder / DESCRIPTION).write_text(json.dumps(facts, indent=1), encoding="utf-8")
+        return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _describe(model: Shipped) -> dict[str, Any]:
+    spec = model.spec
+    return {
+        "name": model.name,
+        "file": f"models/{model.onnx.name}",
+        "halo": spec.halo,
+        "components": spec.components,
+        "pixelBias": list(MEAN) if spec.published else [0, 0, 0],
+        "tilePixels": TILE_PIXELS[spec.variant],
+        "work": model.parameters,  # convolutions read each of them once per pixel
+        "bytes": model.onnx.stat().st_size,
+    }
+
+
+def _shipped(name: str) -> Shipped:
+    known = {model.name: model for model in shipped() if model.spec.variant in TILE_PIXELS}
+    if name not in known:
+        raise InvalidInput(f"A site cannot run the model {name!r}: choose {' or '.join(known)}.")
+    return known[name]
+
+
+def _check(out: Path, pictures: Sequence[Path]) -> None:
+    if out.is_dir():
+        if any(out.iterdir()) and not (out / DESCRIPTION).is_file():
+            raise InvalidInput(f"The folder {out} holds other files: give a new folder, or an earlier site.")
+    elif out.exists():
+        raise InvalidInput(f"{out} is a file: give the name of a folder.")
+    for path in pictures:
+        if not path.is_file():
+            raise InvalidInput(f"There is no picture {path}: check its name.")
+        if path.suffix.lower() not in PICTURES:
+            raise InvalidInput(f"Not every browser can show {path}: save it as PNG, JPEG or WebP first.")
+
+
+def _npm_folder(given: Path) -> Path:
+    """The folder with the built files of onnxruntime-web, from its own folder or one that contains it."""
+    for folder in (given, given / "dist", given / "onnxruntime-web" / "dist"):
+        if (folder / RUNTIME[0]).is_file():
+            missing = [name for name in (*RUNTIME, *WEBGPU) if not (folder / name).is_file()]
+            if missing:
+                raise InvalidInput(f"{folder} has no {missing[0]}: install onnxruntime-web 1.30 with npm.")
+            return folder
+    raise InvalidInput(
+        f"{given} is no folder of onnxruntime-web: give node_modules/onnxruntime-web after"
+        " `npm install onnxruntime-web`."
+    )
+
+
+def _copy_runtime(source: Path | None, target: Path) -> None:
+    own = HERE / "runtime"
+    target.mkdir()
+    shutil.copyfile(own / "LICENSE", target / "LICENSE")
+    if source is not None:
+        for name in (*RUNTIME, *WEBGPU):
+            shutil.copyfile(source / name, target / name)
+        return
+    for path in own.iterdir():
+        if path.suffix == ".xz":
+            (target / path.stem).write_bytes(lzma.decompress(path.read_bytes()))
+        elif path.suffix == ".mjs":
+            shutil.copyfile(path, target / path.name)
+
+
+def _copy_picture(path: Path, folder: Path) -> dict[str, str]:
+    number = sum(1 for _ in (folder / "pictures").iterdir()) + 1
+    name = f"pictures/{number}{path.suffix.lower()}"
+    shutil.copyfile(path, folder / name)
+    return {"name": path.name, "file": name}

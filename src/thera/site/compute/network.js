@@ -1,0 +1,255 @@
+// A model in the browser: ONNX Runtime encodes pixels into features, and turns features into pixels or a packed field.
+
+import { patches, sampling } from "./grid.js";
+
+const BLOCK_BYTES = 24 << 20; // of coefficients that are computed at once
+
+/** @typedef {{ width: number, height: number, features: Float32Array, pixels: Float32Array }} Cells
+ * Features C×h×w, and pixels 3×h×w in [0, 1]. */
+
+/** Loads ONNX Runtime: the build with WebGPU if the folder has it and the browser can use it. */
+export async function loadRuntime(folder, { webgpu = false, threads = 1 }) {
+  const name = webgpu ? "ort.webgpu.min.mjs" : "ort.wasm.min.mjs";
+  const ort = await import(new URL(name, folder).href);
+  ort.env.wasm.wasmPaths = folder;
+  ort.env.wasm.numThreads = threads;
+  ort.env.logLevel = "error";
+  return ort;
+}
+
+export class Network {
+  /**
+   * @param {any} ort ONNX Runtime
+   * @param {{ url: string, halo: number, components: number, pixelBias: number[] }} model
+   * @param {string} graphs the folder of the two graphs
+   */
+  static async load(ort, model, graphs, webgpu = false) {
+    const wasm = { executionProviders: ["wasm"], graphOptimizationLevel: "all" };
+    const fast = webgpu ? { executionProviders: ["webgpu", "wasm"] } : wasm;
+    const create = async (url, options) => ort.InferenceSession.create(await bytes(url), options);
+    const encoder = await create(model.url, fast);
+    const rendering = await create(new URL("rendering.onnx", graphs), wasm);
+    const packing = await create(new URL("packing.onnx", graphs), wasm);
+    const network = new Network(ort, model, encoder, rendering, packing);
+    await network.readHead();
+    return network;
+  }
+
+  constructor(ort, model, encoder, rendering, packing) {
+    Object.assign(this, { ort, model, encoder, rendering, packing });
+  }
+
+  // The last layer, the bank and κ are outputs of the graph: running it on one pixel is the cheapest way to them.
+  async readHead() {
+    const image = this.tensor(new Float32Array(3), [1, 3, 1, 1]);
+    const names = ["head_weight", "head_bias", "components", "kappa"];
+    const found = await this.encoder.run({ image }, names);
+    const [weight, bias] = [found.head_weight.data, found.head_bias.data];
+    const [C, O] = found.head_weight.dims;
+    const c = O / 4;
+    // Transposed. By channel: first the c amplitudes of red, then of green, of blue, then the phases.
+    const byChannel = (o) => (o < 3 * c ? (o % c) * 3 + Math.floor(o / c) : o);
+    const ordered = (order) => {
+      const matrix = new Float32Array(O * C);
+      const vector = new Float32Array(O);
+      for (let o = 0; o < O; o++) {
+        vector[o] = bias[order(o)];
+        for (let i = 0; i < C; i++) matrix[o * C + i] = weight[i * O + order(o)];
+      }
+      return { weight: this.tensor(matrix, [O, C]), bias: this.tensor(vector, [O, 1]) };
+    };
+    this.channels = C;
+    this.count = c;
+    this.head = ordered((o) => o);
+    this.headByChannel = ordered(byChannel);
+    this.kappa = Number(found.kappa.data[0]);
+    const bank = [...found.components.data].map(Number);
+    this.bank = [bank.slice(0, c), bank.slice(c)];
+  }
+
+  tensor(data, dims) {
+    return new this.ort.Tensor("float32", data, dims);
+  }
+
+  integers(values, dims = [values.length]) {
+    return new this.ort.Tensor("int64", BigInt64Array.from(values, BigInt), dims);
+  }
+
+  /**
+   * Encodes the cells of `box` = [top, left, bottom, right]. `read` gives the pixels of a box, 3×h×w in [0, 1].
+   * @returns {Promise<Cells>}
+   */
+  async encode(box, [H, W], read) {
+    const { halo } = this.model;
+    const wide = [
+      Math.max(0, box[0] - halo),
+      Math.max(0, box[1] - halo),
+      Math.min(H, box[2] + halo),
+      Math.min(W, box[3] + halo),
+    ];
+    const image = await read(wide);
+    const [h, w] = [wide[2] - wide[0], wide[3] - wide[1]];
+    const found = await this.encoder.run({ image: this.tensor(image, [1, 3, h, w]) }, ["features"]);
+    const features = found.features.data;
+    const inner = [box[0] - wide[0], box[1] - wide[1], box[2] - wide[0], box[3] - wide[1]];
+    const pixels = cropped(image, 3, [h, w], inner);
+    const { pixelBias } = this.model;
+    const area = pixels.length / 3;
+    if (pixelBias.some(Boolean)) pixels.forEach((value, i) => (pixels[i] = value + pixelBias[Math.floor(i / area)]));
+    const result = {
+      width: box[3] - box[1],
+      height: box[2] - box[0],
+      features: cropped(features, this.channels, [h, w], inner),
+      pixels,
+    };
+    found.features.dispose?.();
+    return result;
+  }
+
+  /**
+   * The field of some cells at the output pixels of two axes: rows × columns × 3 numbers, of which 1 is white.
+   * `origin` is the first cell in a picture of `picture` = [H, W] cells; the axes count from `origin`.
+   * @param {Cells} cells
+   */
+  async render(cells, rows, cols, filter, origin, picture) {
+    const down = sampling(rows, cells.height, filter, origin[0], picture[0]);
+    const along = sampling(cols, cells.width, filter, origin[1], picture[1]);
+    const [y, x] = [patches(down.axis), patches(along.axis)];
+    const table = this.#table(y, x, down.step, along.step, filter);
+    const per = 4 * Math.max(10 * this.count, 6 * y.length * x.length);
+    const block = Math.max(1, Math.floor(BLOCK_BYTES / per / Math.min(x.cell.length, 1024)));
+    const stripe = x.cell.length * x.length * 3;
+    const samples = new Float32Array(y.cell.length * y.length * stripe);
+    const shared = {
+      ...this.headByChannel,
+      features: this.tensor(cells.features, [this.channels, cells.height, cells.width]),
+      pixels: this.tensor(cells.pixels, [3, cells.height, cells.width]),
+      table,
+    };
+    for (let q = 0; q < x.cell.length; q += 1024) {
+      const across = part(x, q, Math.min(q + 1024, x.cell.length));
+      for (let p = 0; p < y.cell.length; p += block) {
+        const lines = part(y, p, Math.min(p + block, y.cell.length));
+        const values = await this.#evaluate(shared, lines, across);
+        const width = across.cell.length * x.length * 3;
+        for (let line = 0; line < lines.cell.length * y.length; line++) {
+          const row = values.subarray(line * width, (line + 1) * width);
+          samples.set(row, (p * y.length + line) * stripe + q * x.length * 3);
+        }
+      }
+    }
+    const wide = reduced(samples, [y.cell.length * y.length, stripe / 3], x.index, along.taps, 1);
+    return reduced(wide.data, wide.shape, y.index, down.taps, 0).data;
+  }
+
+  async #evaluate(shared, lines, across) {
+    const shift = (bank, { shift }) => {
+      const found = new Float32Array(bank.length * shift.length);
+      bank.forEach((w, k) => shift.forEach((at, i) => (found[k * shift.length + i] = wrapped(w * at))));
+      return found;
+    };
+    const [p, q] = [lines.cell.length, across.cell.length];
+    const found = await this.rendering.run({
+      ...shared,
+      rows: this.integers(lines.cell),
+      cols: this.integers(across.cell),
+      down: this.tensor(shift(this.bank[0], lines), [this.count, p, 1]),
+      along: this.tensor(shift(this.bank[1], across), [this.count, 1, q]),
+      size: this.integers([p, q, lines.length, across.length]),
+    });
+    return found.values.data;
+  }
+
+  // sin(w·x) and cos(w·x) at the samples of a patch, times the filter's gain: S×2c.
+  #table(y, x, stepDown, stepAlong, filter) {
+    const c = this.count;
+    const table = new Float32Array(y.length * x.length * 2 * c);
+    for (let k = 0; k < c; k++) {
+      const [w1, w2] = [this.bank[0][k], this.bank[1][k]];
+      const gain = filter.gain(stepDown * w1, stepAlong * w2);
+      for (let i = 0; i < y.length; i++) {
+        for (let j = 0; j < x.length; j++) {
+          const at = (i * x.length + j) * 2 * c + k;
+          const angle = w1 * i * y.step + w2 * j * x.step;
+          table[at] = gain * Math.sin(angle);
+          table[at + c] = gain * Math.cos(angle);
+        }
+      }
+    }
+    return this.tensor(table, [y.length * x.length, 2 * c]);
+  }
+
+  /** The waves of some cells as half floats, c×(h·w)×4, as a packed field holds them. @param {Cells} cells */
+  async waves(cells) {
+    const features = this.tensor(cells.features, [this.channels, cells.height * cells.width]);
+    const found = await this.packing.run({ ...this.head, features, count: this.integers([this.count]) });
+    const { data } = found.waves;
+    return new Uint16Array(data.buffer, data.byteOffset, data.length);
+  }
+
+  async release() {
+    await Promise.all([this.encoder, this.rendering, this.packing].map((session) => session.release()));
+  }
+}
+
+/** Bytes of a file of the site. */
+async function bytes(url) {
+  const response = await fetch(url);
+  if (!response.ok) throw new Error(`${new URL(url, location.href).pathname} is missing from this site.`);
+  return new Uint8Array(await response.arrayBuffer());
+}
+
+const wrapped = (angle) => angle - 2 * Math.PI * Math.round(angle / (2 * Math.PI));
+
+const part = ({ cell, shift, length, step }, start, stop) => ({
+  cell: cell.subarray(start, stop),
+  shift: shift.subarray(start, stop),
+  length,
+  step,
+});
+
+/** The part [top, left, bottom, right] of planes×h×w numbers. */
+export function cropped(data, planes, [h, w], [top, left, bottom, right]) {
+  const [rows, cols] = [bottom - top, right - left];
+  const found = new Float32Array(planes * rows * cols);
+  for (let k = 0; k < planes; k++) {
+    for (let row = 0; row < rows; row++) {
+      const from = (k * h + top + row) * w + left;
+      found.set(data.subarray(from, from + cols), (k * rows + row) * cols);
+    }
+  }
+  return found;
+}
+
+// Samples (rows × columns × 3) to output pixels along one axis (0: down the rows). index: where the samples of the axis
+// lie; taps: which of them make an output pixel.
+function reduced(data, [rows, cols], index, taps, axis) {
+  const sums = (taps ?? [{ index: index.map((_, i) => i), weight: null }]).map((tap) => ({
+    index: tap.index.map((i) => index[i]),
+    weight: tap.weight,
+  }));
+  const count = sums[0].index.length;
+  if (!taps && count === (axis === 0 ? rows : cols)) return { data, shape: [rows, cols] };
+  const shape = axis === 0 ? [count, cols] : [rows, count];
+  const out = new Float32Array(shape[0] * shape[1] * 3);
+  for (const { index: from, weight } of sums) {
+    for (let row = 0; row < shape[0]; row++) {
+      const factor = axis === 0 && weight ? weight[row] : 1;
+      const source = (axis === 0 ? from[row] : row) * cols * 3;
+      const target = row * shape[1] * 3;
+      if (axis === 0) {
+        if (factor === 0) continue;
+        for (let i = 0; i < cols * 3; i++) out[target + i] += factor * data[source + i];
+        continue;
+      }
+      for (let col = 0; col < count; col++) {
+        const w = weight ? weight[col] : 1;
+        const [a, b] = [target + 3 * col, source + 3 * from[col]];
+        out[a] += w * data[b];
+        out[a + 1] += w * data[b + 1];
+        out[a + 2] += w * data[b + 2];
+      }
+    }
+  }
+  return { data: out, shape };
+}

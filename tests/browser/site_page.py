@@ -1,0 +1,103 @@
+"""A site on a local web server, and its worker driven from an empty page."""
+
+from __future__ import annotations
+
+import base64
+import io
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+#: Runs tasks of the worker one after the other; gives their results, Blobs and bytes in base64.
+DRIVER = """async ({ tasks, files, threads }) => {
+  const site = await (await fetch("site.json")).json();
+  const worker = new Worker("compute/worker.js", { type: "module" });
+  const blobs = files.map(({ name, data }) =>
+    new File([Uint8Array.from(atob(data), (c) => c.charCodeAt(0))], name));
+  const progress = [];
+  const ask = (task) => new Promise((resolve, reject) => {
+    worker.onmessage = ({ data }) => {
+      if ("progress" in data) return progress.push(data.progress);
+      "error" in data ? reject(new Error(data.error)) : resolve(data.result);
+    };
+    worker.onerror = (event) => reject(new Error(event.message));
+    worker.postMessage(task);
+  });
+  const coded = (value) => new Promise((resolve) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result.split(",")[1]);
+    reader.readAsDataURL(value instanceof Blob ? value : new Blob([value]));
+  });
+  const results = [];
+  try {
+    for (const task of tasks) {
+      const model = site.models.find(({ name }) => name === task.model);
+      if (task.model) await ask({ id: 0, task: "load", model: { ...model, ...task.facts }, threads, webgpu: false });
+      const file = { key: `${task.file}`, blob: blobs[task.file] };
+      const result = await ask({ id: 1, ...task, file });
+      const binary = result instanceof Blob || result instanceof Uint8Array;
+      results.push(binary ? { type: result.type, data: await coded(result) } : result);
+    }
+  } finally {
+    worker.terminate();
+  }
+  return { results, progress };
+}"""
+
+
+class Isolated(SimpleHTTPRequestHandler):
+    """Serves files with the headers that let a page use threads."""
+
+    isolated = True
+
+    def end_headers(self) -> None:
+        if self.isolated:
+            self.send_header("Cross-Origin-Opener-Policy", "same-origin")
+            self.send_header("Cross-Origin-Embedder-Policy", "require-corp")
+        super().end_headers()
+
+    def log_message(self, *given: object) -> None:
+        pass
+
+
+class Plain(Isolated):
+    isolated = False
+
+
+@contextmanager
+def served(folder: Path, handler: type[SimpleHTTPRequestHandler] = Isolated) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+def png(array: NDArray[np.uint8], **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(array).save(buffer, "PNG", **options)
+    return buffer.getvalue()
+
+
+def computed(page: Any, tasks: list[dict[str, Any]], files: list[tuple[str, bytes]], threads: int = 1) -> Any:
+    """The results of tasks, each of which names its file by number, and the progress that was reported."""
+    coded = [{"name": name, "data": base64.b64encode(data).decode()} for name, data in files]
+    answer = page.evaluate(DRIVER, {"tasks": tasks, "files": coded, "threads": threads})
+    results = [
+        base64.b64decode(each["data"]) if isinstance(each, dict) and "data" in each else each
+        for each in answer["results"]
+    ]
+    return results, answer["progress"]
+
+
+def decoded(data: bytes) -> NDArray[np.uint8]:
+    with Image.open(io.BytesIO(data)) as image:
+        return np.asarray(image)
