@@ -19,7 +19,8 @@ from PIL import Image
 #: Runs tasks of the worker one after the other; gives their results, Blobs and bytes in base64.
 DRIVER = """async ({ tasks, files, threads }) => {
   const site = await (await fetch("site.json")).json();
-  const worker = new Worker("compute/worker.js", { type: "module" });
+  const worker = (globalThis.worker ??= new Worker("compute/worker.js", { type: "module" }));
+  globalThis.round = (globalThis.round ?? 0) + 1;
   const blobs = files.map(({ name, data }) =>
     new File([Uint8Array.from(atob(data), (c) => c.charCodeAt(0))], name));
   const progress = [];
@@ -37,17 +38,14 @@ DRIVER = """async ({ tasks, files, threads }) => {
     reader.readAsDataURL(value instanceof Blob ? value : new Blob([value]));
   });
   const results = [];
-  try {
-    for (const task of tasks) {
-      const model = site.models.find(({ name }) => name === task.model);
-      if (task.model) await ask({ id: 0, task: "load", model: { ...model, ...task.facts }, threads, webgpu: false });
-      const file = { key: `${task.file}`, blob: blobs[task.file] };
-      const result = await ask({ id: 1, ...task, file });
-      const binary = result instanceof Blob || result instanceof Uint8Array;
-      results.push(binary ? { type: result.type, data: await coded(result) } : result);
-    }
-  } finally {
-    worker.terminate();
+  for (const task of tasks) {
+    const model = site.models.find(({ name }) => name === task.model);
+    if (task.model) await ask({ id: 0, task: "load", model: { ...model, ...task.facts }, threads, webgpu: false });
+    const file = { key: `${globalThis.round} ${task.file}`, blob: blobs[task.file] };
+    const result = await ask({ id: 1, ...task, file });
+    await ask({ id: 2, task: "forget", file });
+    const binary = result instanceof Blob || result instanceof Uint8Array;
+    results.push(binary ? { type: result.type, data: await coded(result) } : result);
   }
   return { results, progress };
 }"""

@@ -19,7 +19,6 @@ COMMANDS = (
     "warp",
     "app",
     "serve",
-    "site",
     "models",
     "info",
     "convert",

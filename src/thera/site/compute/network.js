@@ -37,6 +37,7 @@ export class Network {
 
   constructor(ort, model, encoder, rendering, packing) {
     Object.assign(this, { ort, model, encoder, rendering, packing });
+    this.encoded = { pixels: 0, seconds: 0 };
   }
 
   // The last layer, the bank and κ are outputs of the graph: running it on one pixel is the cheapest way to them.
@@ -89,7 +90,10 @@ export class Network {
     ];
     const image = await read(wide);
     const [h, w] = [wide[2] - wide[0], wide[3] - wide[1]];
+    const began = performance.now();
     const found = await this.encoder.run({ image: this.tensor(image, [1, 3, h, w]) }, ["features"]);
+    this.encoded.pixels += h * w;
+    this.encoded.seconds += (performance.now() - began) / 1000;
     const features = found.features.data;
     const inner = [box[0] - wide[0], box[1] - wide[1], box[2] - wide[0], box[3] - wide[1]];
     const pixels = cropped(image, 3, [h, w], inner);

@@ -23,6 +23,17 @@ export function tileCuts([H, W], pixels, halo) {
   return [cuts(H, down), cuts(W, along)];
 }
 
+/** Pixels that are encoded for a picture of this shape, halos included. */
+export function encodedPixels([H, W], { tilePixels, halo }) {
+  const [rows, cols] = tileCuts([H, W], tilePixels, halo);
+  const sum = (at, n) => {
+    let total = 0;
+    for (let i = 0; i + 1 < at.length; i++) total += Math.min(n, at[i + 1] + halo) - Math.max(0, at[i] - halo);
+    return total;
+  };
+  return sum(rows, H) * sum(cols, W);
+}
+
 /**
  * Scales `picture` to `order` = { width, height, filter, sharpness, type, quality } and gives a Blob.
  * turn(work) runs work when it is this job's turn; progress is called with the number of pixels just encoded, of all

@@ -23,8 +23,8 @@ network.ready.catch(() => {});
 const pictures = new Map(); // file and colours -> picture
 
 const tasks = {
-  /** Loads the runtime and a model; gives how fast it is: encoded pixels a second, as measured now. */
-  async load({ model, threads, webgpu }, id) {
+  /** Loads the runtime and a model. */
+  async load({ model, threads, webgpu }) {
     runtime ??= loadRuntime(new URL("runtime/", SITE).href, { threads, webgpu });
     const ort = await runtime;
     if (network.name !== model.name) {
@@ -35,8 +35,7 @@ const tasks = {
       kept.clear();
       await before.ready.then((old) => old.release(), () => {});
     }
-    const loaded = await network.ready;
-    return { components: loaded.count, kappa: loaded.kappa };
+    (await network.ready).model = model;
   },
 
   /** The shape of a picture, and what its owner should know. */
@@ -63,7 +62,7 @@ const tasks = {
           const cells = await loaded.encode(part, picture.shape, (wide) => picture.colours(wide));
           packed.put(await loaded.waves(cells), cells.pixels, part, [cells.height, cells.width]);
         });
-        postMessage({ id, progress: ++done / total });
+        report(id, ++done / total, loaded);
       }
     }
     return packed.bytes;
@@ -96,7 +95,7 @@ const tasks = {
   async file({ file, order }, id) {
     const loaded = await network.ready;
     const picture = await opened(file, false);
-    return scaled(loaded, picture, order, turn, (share) => postMessage({ id, progress: share }));
+    return scaled(loaded, picture, order, turn, (share) => report(id, share, loaded));
   },
 
   async forget({ file }) {
@@ -107,6 +106,10 @@ const tasks = {
     for (const key of kept.keys()) if (key.startsWith(`${file.key} `)) kept.delete(key);
   },
 };
+
+/** Tells the share that is done, and how many pixels a second were encoded so far, halos included. */
+const report = (id, share, { encoded }) =>
+  postMessage({ id, progress: share, speed: encoded.seconds ? encoded.pixels / encoded.seconds : 0 });
 
 /** @param {{ key: string, blob: File }} file */
 function opened({ key, blob }, managed) {

@@ -1,0 +1,206 @@
+// Work for the page: workers that are started when they are needed and ended when they are not, with progress, time
+// estimates and cancellation.
+
+import { encodedPixels } from "./scaling.js";
+
+const IDLE = 60_000; // milliseconds after which a worker without work ends, and its memory is free again
+const TICK = 250; // milliseconds between two estimates of the progress
+const FIRST_SPEED = 6000; // pixels a second of the smallest model, until it is measured
+const SPEED = "thera-speed";
+
+/** @typedef {{ key: string, blob: File }} Source */
+/** @typedef {{ progress?: (share: number) => void, signal?: AbortSignal }} Watch */
+
+export class Engine {
+  /** @param {any} site the content of site.json */
+  static async start(site) {
+    let webgpu = false;
+    if (site.webgpu) {
+      const adapter = await globalThis.navigator.gpu?.requestAdapter().catch(() => null);
+      webgpu = Boolean(adapter) && !adapter.info?.isFallbackAdapter;
+    }
+    const threads = globalThis.crossOriginIsolated ? Math.min(navigator.hardwareConcurrency || 1, 8) : 1;
+    return new Engine(site, { threads, webgpu });
+  }
+
+  constructor(site, how) {
+    this.site = site;
+    this.how = how;
+    this.view = new Lane(this);
+    this.files = new Lane(this);
+    this.measured = Number(localStorage.getItem(SPEED)) || 0;
+  }
+
+  model(name) {
+    const found = this.site.models.find((model) => model.name === name);
+    if (!found) throw new Error(`This site has no model ${name}.`);
+    return found;
+  }
+
+  /** Seconds to encode so many pixels, halos included. */
+  seconds(name, pixels) {
+    const work = this.model(name).work / this.site.models[0].work;
+    return (pixels * work) / (this.measured || FIRST_SPEED);
+  }
+
+  /** Seconds that a picture of this shape takes. */
+  estimate(name, shape) {
+    return this.seconds(name, encodedPixels(shape, this.model(name)));
+  }
+
+  /** Keeps how fast a model was, as the speed of the first one. */
+  learn(name, speed) {
+    if (!speed) return;
+    this.measured = (speed * this.model(name).work) / this.site.models[0].work;
+    localStorage.setItem(SPEED, String(this.measured));
+  }
+
+  /** Width, height and kind of a picture file. @param {Source} source */
+  describe(source) {
+    return this.view.ask({ task: "describe", file: source });
+  }
+
+  /** The packed field of a picture, or of a box of it. @param {Source} source @param {Watch} watch */
+  field(source, name, box, shape, watch = {}) {
+    const [H, W] = box ? [box[2] - box[0], box[3] - box[1]] : shape;
+    return this.view.ask({ task: "field", file: source, box, model: name }, watch, this.estimate(name, [H, W]));
+  }
+
+  /** A part of a picture at another size, as a PNG. @param {Source} source @param {Watch} watch */
+  tile(source, name, tile, watch = {}) {
+    return this.view.ask({ task: "tile", file: source, model: name, ...tile }, watch);
+  }
+
+  /** A picture as a file of another size. @param {Source} source @param {Watch} watch */
+  async file(source, name, order, shape, watch = {}) {
+    const file = await this.files.ask({ task: "file", file: source, order, model: name }, watch, this.estimate(name, shape));
+    this.files.rest(0);
+    return file;
+  }
+
+  /** Lets go of a picture. @param {Source} source */
+  forget(source) {
+    this.view.forget(source);
+    this.files.forget(source);
+  }
+}
+
+/** One worker and what waits for it. Tasks run in order; the one that runs is stopped by ending the worker. */
+class Lane {
+  /** @param {Engine} engine */
+  constructor(engine) {
+    this.engine = engine;
+    this.worker = null;
+    this.model = "";
+    this.queue = [];
+    this.running = null;
+    this.count = 0;
+  }
+
+  /** @param {Watch} watch */
+  ask(message, { progress = () => {}, signal } = {}, expected = 0) {
+    return new Promise((resolve, reject) => {
+      const task = { message, progress, expected, resolve, reject, signal };
+      if (signal?.aborted) return reject(aborted());
+      signal?.addEventListener("abort", () => this.#drop(task));
+      this.queue.push(task);
+      this.#next();
+    });
+  }
+
+  forget(source) {
+    if (this.worker) this.ask({ task: "forget", file: source }).catch(() => {});
+  }
+
+  #drop(task) {
+    if (task === this.running) {
+      this.#end();
+      this.running = null;
+    } else if (this.queue.includes(task)) {
+      this.queue = this.queue.filter((each) => each !== task);
+    } else {
+      return;
+    }
+    clearInterval(task.ticking);
+    task.reject(aborted());
+    this.#next();
+  }
+
+  #next() {
+    if (this.running || this.queue.length === 0) return;
+    const task = (this.running = this.queue.shift());
+    clearTimeout(this.resting);
+    this.#run(task).then(task.resolve, task.reject).finally(() => {
+      clearInterval(task.ticking);
+      if (this.running === task) this.running = null;
+      this.rest(IDLE);
+      this.#next();
+    });
+  }
+
+  async #run(task) {
+    this.worker ??= new Worker(new URL("worker.js", import.meta.url), { type: "module" });
+    const { model } = task.message;
+    if (model && model !== this.model) {
+      await this.#send({ task: "load", model: this.engine.model(model), ...this.engine.how }, task);
+      this.model = model;
+    }
+    this.#estimate(task);
+    return this.#send(task.message, task);
+  }
+
+  // Between two reports of the worker, the progress is what the clock says.
+  #estimate(task) {
+    task.share = 0;
+    task.since = performance.now();
+    task.ticking = setInterval(() => {
+      const passed = (performance.now() - task.since) / 1000;
+      const part = task.part ?? 1;
+      const guess = task.expected ? Math.min(0.95 * part, passed / task.expected) : 0;
+      task.progress(Math.min(0.99, task.share + guess));
+    }, TICK);
+  }
+
+  #send(message, task) {
+    const { worker } = this;
+    const id = ++this.count;
+    return new Promise((resolve, reject) => {
+      worker.onmessage = ({ data }) => {
+        if (data.id !== id) return;
+        if ("progress" in data) {
+          task.part ??= data.progress;
+          task.share = data.progress;
+          task.since = performance.now();
+          this.engine.learn(message.model, data.speed);
+          task.progress(data.progress);
+        } else if ("error" in data) {
+          reject(new Error(data.error));
+        } else {
+          resolve(data.result);
+        }
+      };
+      worker.onerror = (event) => {
+        event.preventDefault();
+        this.#end();
+        reject(new Error(event.message || "This browser could not start the computation: reload the page."));
+      };
+      worker.postMessage({ ...message, id });
+    });
+  }
+
+  /** Ends the worker after so many milliseconds without work. */
+  rest(milliseconds) {
+    clearTimeout(this.resting);
+    this.resting = setTimeout(() => {
+      if (!this.running && this.queue.length === 0) this.#end();
+    }, milliseconds);
+  }
+
+  #end() {
+    this.worker?.terminate();
+    this.worker = null;
+    this.model = "";
+  }
+}
+
+const aborted = () => new DOMException("Cancelled.", "AbortError");
