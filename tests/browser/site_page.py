@@ -40,7 +40,8 @@ DRIVER = """async ({ tasks, files, threads }) => {
   const results = [];
   for (const task of tasks) {
     const model = site.models.find(({ name }) => name === task.model);
-    if (task.model) await ask({ id: 0, task: "load", model: { ...model, ...task.facts }, threads, webgpu: false });
+    const load = { id: 0, task: "load", model: { ...model, ...task.facts }, threads, webgpu: false };
+    if (task.model) await ask(load);
     const file = { key: `${globalThis.round} ${task.file}`, blob: blobs[task.file] };
     const result = await ask({ id: 1, ...task, file });
     await ask({ id: 2, task: "forget", file });

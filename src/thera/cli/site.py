@@ -11,7 +11,9 @@ from thera.cli.parameters import NamedPath
 
 @click.command("site")
 @click.argument("out", type=NamedPath())
-@click.option("--picture", "pictures", multiple=True, type=NamedPath(), help="Open this one at first; repeatable.")
+@click.option(
+    "--picture", "pictures", multiple=True, type=NamedPath(), help="Open this one at first; repeatable."
+)
 @click.option(
     "-m",
     "--model",

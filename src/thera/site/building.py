@@ -1,4 +1,4 @@
-"""Writes the folder of a static page: its modules, the runtime, the networks and the pictures to begin with."""
+"""Writes the folder of a static page: its modules, the runtime, the networks and the first pictures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HERE = Path(str(files("thera"))) / "site"
 DESCRIPTION = "site.json"
 #: What a site runs unless asked otherwise, the default first.
 MODELS = ("edsr-air", "edsr-plus")
-#: Pixels of a tile, its halo included: what a network may take of a browser's memory, at 1.2 and 9 kB a pixel.
+#: Pixels of a tile, its halo included. A browser takes 1.2 and 9 kB of memory for each.
 TILE_PIXELS = {"air": 400_000, "plus": 52_000}
 #: Pictures that every browser can show.
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".avif")
