@@ -77,14 +77,14 @@ def app(url: str, width: int, height: int, most_seconds: float) -> Iterator[tupl
     def wait(job: str, seconds: float) -> None:
         """Until a job is done, or as long as is measured; then it is cancelled."""
         end = time.monotonic() + seconds
-        while json.loads(fetch(f"{url}/api/jobs/{job}"))["state"] in ("waiting", "running"):
+        while json.loads(fetch(f"{url}/api/jobs/{job}"))["state"] in ("queued", "running"):
             if time.monotonic() > end:
                 fetch(f"{url}/api/jobs/{job}", method="DELETE")
                 break
             time.sleep(0.2)
 
     def download(**order: object) -> None:
-        job = json.loads(fetch(f"{base}/result", {"model": "edsr-air", **order}))
+        job = json.loads(fetch(f"{base}/download", {"model": "edsr-air", **order}))
         wait(job["id"], most_seconds)
 
     def two_tiles(first: tuple[float, float], second: tuple[float, float], side: int, size: int) -> Work:

@@ -67,13 +67,11 @@ DROP = """([name, text]) => {
 
 
 def serve() -> tuple[str, Any]:
-    import uvicorn
-
-    from thera.cli.app import listening
+    from thera.cli.app import listening, page_server
     from thera.web.app import create_app
 
     listener = listening(0)
-    server = uvicorn.Server(uvicorn.Config(create_app(), log_level="warning"))
+    server = page_server(create_app())
     threading.Thread(target=server.run, kwargs={"sockets": [listener]}).start()
     return f"http://127.0.0.1:{listener.getsockname()[1]}/", server
 

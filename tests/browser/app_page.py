@@ -45,13 +45,11 @@ MAPPING = """([zoom, angle, tilt, size, centre]) => {
 @contextmanager
 def program(images: Sequence[Path] = ()) -> Iterator[str]:
     """The page's program, and its address."""
-    import uvicorn
-
-    from thera.cli.app import listening
+    from thera.cli.app import listening, page_server
     from thera.web.app import create_app
 
     with listening(0) as listener:
-        server = uvicorn.Server(uvicorn.Config(create_app(images), log_level="warning"))
+        server = page_server(create_app(images))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

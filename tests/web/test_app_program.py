@@ -7,7 +7,6 @@ import errno
 import io
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
 from typing import Any, Literal
@@ -18,9 +17,10 @@ from PIL import Image
 from unpacking import unpack
 
 from thera.cli.main import run
+from thera.errors import ImageFileError
 from thera.field import HeatField
 from thera.tiled import TiledField
-from thera.web import gallery, jobs, tiles
+from thera.web import gallery, tiles
 from thera.web.guard import refusal
 
 ASTRONAUT = Path(__file__).parents[1] / "data" / "astronaut.png"
@@ -36,7 +36,7 @@ def finished(client: Any, job: dict[str, Any], seconds: float = 60) -> dict[str,
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         job = client.get(f"/api/jobs/{job['id']}").json()
-        if job["state"] not in ("waiting", "running"):
+        if job["state"] not in ("queued", "running"):
             return job
         time.sleep(0.02)
     raise TimeoutError(job)
@@ -136,7 +136,7 @@ def test_a_download_is_the_file_that_the_program_writes(client: Any, tmp_path: P
         image.convert("RGB").crop((0, 0, 40, 30)).save(source, exif=exif, dpi=(300, 300), quality=95)
     picture = add(client, source.read_bytes(), "photo.jpg")
     order = {"model": "edsr-air", "scale": 2.5, "filter": "box", "sharpness": 1.2}
-    job = client.post(f"/api/pictures/{picture['id']}/result", json=order).json()
+    job = client.post(f"/api/pictures/{picture['id']}/download", json=order).json()
     assert finished(client, job)["state"] == "done"
     answer = client.get(f"/api/jobs/{job['id']}/result")
     assert 'filename="photo_x2.5.jpg"' in answer.headers["content-disposition"]
@@ -165,23 +165,73 @@ def test_a_download_is_the_file_that_the_program_writes(client: Any, tmp_path: P
 def test_an_exact_size_and_another_format(client: Any) -> None:
     picture = add(client)
     order = {"model": "edsr-air", "width": 50, "height": 70, "format": "webp"}
-    job = client.post(f"/api/pictures/{picture['id']}/result", json=order).json()
+    job = client.post(f"/api/pictures/{picture['id']}/download", json=order).json()
     assert finished(client, job)["state"] == "done"
     answer = client.get(f"/api/jobs/{job['id']}/result")
     with Image.open(io.BytesIO(answer.content)) as image:
         assert image.size == (50, 70) and image.format == "WEBP"
 
 
+def test_a_transparent_picture_is_seen_as_a_file_without_transparency_has_it(client: Any) -> None:
+    """Both are scaled first and put on white then, so that no white bleeds into the colours."""
+    with Image.open(ASTRONAUT) as image:
+        pixels = np.array(image.convert("RGBA").crop((0, 0, 40, 30)))
+    rows, cols = np.mgrid[:30, :40]
+    pixels[..., 3] = np.where((rows - 15) ** 2 + (cols - 20) ** 2 < 120, 255, 0)
+    pixels[pixels[..., 3] == 0, :3] = 0  # black where nobody sees it
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    picture = add(client, file.getvalue())
+    assert picture["transparent"] and "on white" in picture["notes"][0]
+    query = {"model": "edsr-air", "x": 0, "y": 0, "w": 40, "h": 30, "width": 80, "height": 60}
+    answer = client.get(f"/api/pictures/{picture['id']}/tile", params=query)
+    seen = np.asarray(Image.open(io.BytesIO(answer.content)), np.int16)
+    order = {"model": "edsr-air", "scale": 2, "format": "bmp"}
+    job = client.post(f"/api/pictures/{picture['id']}/download", json=order).json()
+    assert finished(client, job)["state"] == "done"
+    answer = client.get(f"/api/jobs/{job['id']}/result")
+    saved = np.asarray(Image.open(io.BytesIO(answer.content)), np.int16)
+    assert np.abs(seen - saved).max() <= 1  # rounded once or twice
+    job = client.post(f"/api/pictures/{picture['id']}/field", json={"model": "edsr-air"}).json()
+    assert finished(client, job)["state"] == "done"  # in tiles: a page cannot put a field on white
+    assert client.get(f"/api/jobs/{job['id']}/result").status_code == 409
+
+
+def test_a_thumbnail_is_small(client: Any) -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (900, 600), "red").save(file, "PNG")
+    picture = add(client, file.getvalue())
+    with Image.open(io.BytesIO(client.get(f"/api/pictures/{picture['id']}/thumbnail").content)) as image:
+        assert image.size == (235, 157)
+
+
+def test_a_closed_picture_s_file_is_still_made(client: Any) -> None:
+    picture = add(client)
+    order = {"model": "edsr-air", "scale": 1.5}
+    job = client.post(f"/api/pictures/{picture['id']}/download", json=order).json()
+    assert client.delete(f"/api/pictures/{picture['id']}").status_code == 204
+    assert finished(client, job)["state"] == "done"
+    for _ in range(2):  # and may be fetched twice
+        assert client.get(f"/api/jobs/{job['id']}/result").content[:4] == b"\x89PNG"
+    (listed,) = client.get("/api/jobs").json()
+    assert listed["name"] == "astronaut_x1.5.png" and listed["bytes"] > 1000
+
+
 def test_a_job_that_fails_leaves_no_folder(
     client: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    def fail(*given: Any) -> None:
+        raise ImageFileError("No room.")
+
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     picture = add(client)
-    order = {"model": "edsr-air", "scale": 2, "format": "docx"}
-    job = client.post(f"/api/pictures/{picture['id']}/result", json=order).json()
-    assert finished(client, job)["state"] == "failed"
+    monkeypatch.setattr("thera.web.app.write_result", fail)
+    order = {"model": "edsr-air", "scale": 2}
+    job = finished(client, client.post(f"/api/pictures/{picture['id']}/download", json=order).json())
+    assert job["state"] == "failed" and job["message"] == "No room."
     (own,) = tmp_path.glob("*/*")
     assert (own / "astronaut.png").is_file()
+    client.delete(f"/api/jobs/{job['id']}")
     client.delete(f"/api/pictures/{picture['id']}")
     assert list(tmp_path.glob("*/*")) == []
 
@@ -200,31 +250,13 @@ def test_a_cancelled_job_stops_at_its_next_step(client: Any, monkeypatch: pytest
     picture = add(client)
     job = client.post(f"/api/pictures/{picture['id']}/field", json={"model": "edsr-air"}).json()
     assert going.wait(10)
-    assert client.delete(f"/api/jobs/{job['id']}").json()["state"] == "cancelled"
+    assert client.post(f"/api/jobs/{job['id']}/cancel").json()["state"] == "cancelled"
     stop.set()
     monkeypatch.undo()
     after = client.post(f"/api/pictures/{picture['id']}/field", json={"model": "edsr-air"}).json()
     assert finished(client, after)["state"] == "done"  # what comes next is not held up
     assert len(encoded) == 1
     assert client.get(f"/api/jobs/{job['id']}/result").status_code == 409
-
-
-def test_a_job_that_nobody_asks_about_stops(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "FORGOTTEN", 0.05)
-    stopped, report = Event(), jobs.Job.report
-
-    def watched(job: jobs.Job, share: float) -> None:
-        try:
-            time.sleep(0.1)
-            report(job, share)
-        except jobs.Stopped:
-            stopped.set()
-            raise
-
-    monkeypatch.setattr(jobs.Job, "report", watched)
-    picture = add(client)
-    client.post(f"/api/pictures/{picture['id']}/field", json={"model": "edsr-air"})
-    assert stopped.wait(5)
 
 
 @pytest.mark.parametrize("data", [b"no image at all", b"", ASTRONAUT.read_bytes()[:300]])
@@ -307,7 +339,7 @@ def test_a_long_name_is_cut_to_what_a_file_system_takes(client: Any) -> None:
     picture = add(client, name="日" * 119 + ".png")
     assert picture["name"] == "日" * 65 + ".png"
     order = {"model": "edsr-air", "scale": 1.2345678}
-    job = client.post(f"/api/pictures/{picture['id']}/result", json=order).json()
+    job = client.post(f"/api/pictures/{picture['id']}/download", json=order).json()
     assert finished(client, job)["state"] == "done"
 
 
@@ -321,13 +353,16 @@ def test_a_long_name_is_cut_to_what_a_file_system_takes(client: Any) -> None:
         ({"scale": 2, "model": "edsr-none"}, "no model"),
         ({"scale": 2, "format": "jpg", "quality": 1000}, "from 1 to 100"),
         ({"scale": 2, "format": "jpg", "quality": 0}, "from 1 to 100"),
+        ({"scale": 2, "format": "docx"}, "'docx' is not a format"),
+        ({"fit": [0, 5]}, "two whole numbers"),
+        ({"width": 70000, "format": "jpeg"}, "65,535"),
     ],
 )
 def test_an_order_that_cannot_be_met_is_refused_at_once(
     client: Any, order: dict[str, Any], words: str
 ) -> None:
     picture = add(client)
-    answer = client.post(f"/api/pictures/{picture['id']}/result", json={"model": "edsr-air", **order})
+    answer = client.post(f"/api/pictures/{picture['id']}/download", json={"model": "edsr-air", **order})
     assert answer.status_code == 422 and words in answer.json()["detail"]
 
 
@@ -401,7 +436,7 @@ def test_a_raster_is_downloaded_as_the_program_scales_it(client: Any, tmp_path: 
         dataset.write(values)
     picture = add(client, (tmp_path / "dem.tif").read_bytes(), "dem.tif")
     order = {"model": "edsr-air", "scale": 2}
-    job = client.post(f"/api/pictures/{picture['id']}/result", json=order).json()
+    job = client.post(f"/api/pictures/{picture['id']}/download", json=order).json()
     assert finished(client, job)["state"] == "done"
     (tmp_path / "app.tif").write_bytes(client.get(f"/api/jobs/{job['id']}/result").content)
     with pytest.raises(SystemExit) as ended:
@@ -410,14 +445,6 @@ def test_a_raster_is_downloaded_as_the_program_scales_it(client: Any, tmp_path: 
     with rasterio.open(tmp_path / "app.tif") as app, rasterio.open(tmp_path / "dem_x2.tif") as program:
         assert app.crs == program.crs and app.nodata == -1 and app.transform == program.transform
         np.testing.assert_array_equal(app.read(), program.read())
-
-
-def test_jobs_may_be_started_by_many_requests_at_once() -> None:
-    queue = jobs.Jobs()
-    with ThreadPoolExecutor(8) as pool:
-        started = list(pool.map(lambda number: queue.start(lambda job: number), range(400)))
-    queue._pool.shutdown(wait=True)
-    assert {job.state for job in started} == {"done"}
 
 
 @pytest.mark.parametrize("shown", ["gradient", "laplacian"])

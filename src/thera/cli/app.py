@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import webbrowser
 from contextlib import suppress
 from pathlib import Path
 from threading import Timer
+from typing import TYPE_CHECKING
 
 import click
 
 from thera.cli.parameters import BYTES, engine_options
 from thera.errors import InvalidInput, MissingDependency
+
+if TYPE_CHECKING:
+    import uvicorn
+    from fastapi import FastAPI
 
 #: Where the page is looked for first; another free port is taken when this one is not.
 PORT = 8372
@@ -66,7 +72,7 @@ def command(
         click.echo(f"Wrote {page}.", err=True)
         return
     try:
-        import uvicorn
+        import uvicorn  # noqa: F401
 
         from thera.web.app import create_app
         from thera.web.gallery import Gallery
@@ -79,7 +85,19 @@ def command(
         if browser:
             Timer(0.5, webbrowser.open, [url]).start()
         with suppress(KeyboardInterrupt):  # which is how it ends
-            uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
+            page_server(app).run(sockets=[listener])
+
+
+def page_server(app: FastAPI) -> uvicorn.Server:
+    """A server for the page, which ends at once although pages listen: `server.should_exit = True`."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await asyncio.to_thread(app.state.queue.close)
+            await super().shutdown(sockets)
+
+    return Server(uvicorn.Config(app, log_level="warning", access_log=False))
 
 
 def listening(port: int | None, host: str = "127.0.0.1") -> socket.socket:

@@ -6,7 +6,7 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import current_thread, main_thread
+from threading import current_thread, get_ident, main_thread
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,14 @@ from thera.errors import ModelError
 from thera.models.engine import Array, Head
 
 OUTPUTS = ("features", "head_weight", "head_bias", "components", "kappa")
+#: The options of the runs in threads other than the main one.
+_runs: dict[int, Any] = {}
+
+
+def interrupt(thread: int) -> None:
+    """Ends what the network computes in this thread, within an operator: the call there raises an error."""
+    if (options := _runs.get(thread)) is not None:
+        options.terminate = True
 
 
 def runtime() -> Any:
@@ -86,7 +94,11 @@ class OnnxEngine:
             return self._session.run(["features"], {"image": x}, options)
 
         if current_thread() is not main_thread():
-            return compute()
+            _runs[get_ident()] = options
+            try:
+                return compute()
+            finally:
+                del _runs[get_ident()]
         with ThreadPoolExecutor(1) as pool:
             future = pool.submit(compute)
             try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,13 +22,14 @@ from thera._version import __version__
 from thera.errors import TheraError, UnknownImage
 from thera.field.grid import Box
 from thera.files import reason_of
+from thera.imaging.formats import FORMATS
 from thera.memory import human_bytes
 from thera.pages import VIEWER
 from thera.web.export import PAGE
 from thera.web.gallery import MOST_CELLS, Gallery, safe_name
 from thera.web.guard import Guard
-from thera.web.jobs import Job, Jobs
-from thera.web.results import Order, write_result
+from thera.web.jobs import Job, Queue
+from thera.web.results import Order, check_order, write_result
 from thera.web.tiles import TileQuery
 
 #: What the page starts with: the model whose fields its GPU draws.
@@ -37,13 +40,16 @@ MOST_BYTES = 1 << 30
 TILES_AT_ONCE = 2
 #: Bytes of a packed field that are sent at a time.
 CHUNK = 1 << 22
+#: Pixels of a thumbnail.
+THUMBNAIL = 192 * 192
 
 
 class FieldOrder(BaseModel):
-    """What to encode: a region (top, left, bottom, right) of a picture, or all of it."""
+    """What to encode for a page: a region (top, left, bottom, right) of a picture, or all of it."""
 
     model: str
     region: Box | None = None
+    page: str = ""
 
 
 def create_app(
@@ -51,10 +57,12 @@ def create_app(
 ) -> FastAPI:
     """The page as an application, with these pictures open and this model chosen.
 
+    `app.state.queue` has all jobs; closing it ends whatever runs, and lets go of the pages.
+
     >>> create_app().title
     'Thera'
     """
-    gallery, jobs = gallery or Gallery(), Jobs()
+    gallery, queue = gallery or Gallery(), Queue()
     gallery.model(model)  # refused now, if at all
     for image in images:
         gallery.add(image)
@@ -62,12 +70,13 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        jobs.close()
+        queue.close()
         gallery.close()
 
     app = FastAPI(
         title="Thera", version=__version__, docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan
     )
+    app.state.queue = queue
     app.add_middleware(Guard)
 
     @app.exception_handler(TheraError)
@@ -77,16 +86,19 @@ def create_app(
     @app.get("/api/about")
     def about() -> dict[str, Any]:
         models = [{"name": name, "live": gallery.live(name)} for name in gallery.models]
-        return {"version": __version__, "models": models, "model": model, "most_cells": MOST_CELLS}
+        formats = [{"name": form.name, "lossy": form.lossy, "alpha": form.alpha} for form in FORMATS.values()]
+        facts = {"version": __version__, "model": model, "most_cells": MOST_CELLS}
+        return {**facts, "models": models, "formats": formats}
 
-    _pictures(app, gallery, jobs)
-    _jobs(app, jobs)
+    _pictures(app, gallery, queue)
+    _orders(app, gallery, queue)
+    _jobs(app, gallery, queue)
     app.mount("/viewer", StaticFiles(directory=VIEWER))
     app.mount("/", StaticFiles(directory=PAGE, html=True))
     return app
 
 
-def _pictures(app: FastAPI, gallery: Gallery, jobs: Jobs) -> None:
+def _pictures(app: FastAPI, gallery: Gallery, queue: Queue) -> None:
     turns = asyncio.Semaphore(TILES_AT_ONCE)
 
     @app.get("/api/pictures")
@@ -105,16 +117,22 @@ def _pictures(app: FastAPI, gallery: Gallery, jobs: Jobs) -> None:
             raise HTTPException(499, "The page was gone before all of the file had come.") from error
         except OSError as error:
             raise HTTPException(507, f"{safe_name(name)} could not be kept: {reason_of(error)}.") from error
+        queue.changed()
         return entry.describe()
 
     @app.delete("/api/pictures/{id}", status_code=204)
     def remove_picture(id: str) -> None:
-        gallery.remove(gallery.find(id))
+        ordered = any(job.about["picture"] == id for job in queue.all("download"))
+        gallery.remove(gallery.find(id), keep_file=ordered)
+        queue.changed()
 
     @app.get("/api/pictures/{id}/image")
     def image(id: str) -> Response:
-        png = gallery.preview(gallery.find(id))
-        return Response(png, media_type="image/png", headers={"Cache-Control": "private"})
+        return _png(gallery.preview(gallery.find(id)))
+
+    @app.get("/api/pictures/{id}/thumbnail")
+    def thumbnail(id: str) -> Response:
+        return _png(gallery.preview(gallery.find(id), THUMBNAIL))
 
     @app.get("/api/pictures/{id}/tile")
     async def tile(request: Request, id: str, query: Annotated[TileQuery, Query()]) -> Response:
@@ -123,42 +141,75 @@ def _pictures(app: FastAPI, gallery: Gallery, jobs: Jobs) -> None:
         async with turns:
             if await request.is_disconnected():  # it has gone out of sight while it waited
                 return Response(status_code=499)
-            data = await run_in_threadpool(wanted.png, gallery, entry, model)
-        return Response(data, media_type="image/png", headers={"Cache-Control": "private, max-age=3600"})
+            return _png(await run_in_threadpool(wanted.png, gallery, entry, model))
 
+
+def _png(data: bytes) -> Response:
+    return Response(bytes(data), media_type="image/png", headers={"Cache-Control": "private, max-age=3600"})
+
+
+def _orders(app: FastAPI, gallery: Gallery, queue: Queue) -> None:
     @app.post("/api/pictures/{id}/field", status_code=202)
     def make_field(id: str, order: FieldOrder) -> dict[str, Any]:
         """Starts to encode. The job's result is the packed field; there is none if the page draws tiles."""
-        entry, name = gallery.find(id), gallery.known(order.model)
-        return jobs.start(lambda job: gallery.pack(entry, name, order.region, job.report)).describe()
+        entry, model = gallery.find(id), gallery.known(order.model)
+        about, expected = {"picture": id, "model": model}, gallery.seconds(entry, model)
 
-    @app.post("/api/pictures/{id}/result", status_code=202)
-    def make_result(id: str, order: Order) -> dict[str, Any]:
+        def work(job: Job) -> memoryview | None:
+            return gallery.pack(entry, model, order.region, job.report)
+
+        return queue.start("field", work, about, order.page, expected if entry.whole else None).describe()
+
+    @app.post("/api/pictures/{id}/download", status_code=202)
+    def make_download(id: str, order: Order) -> dict[str, Any]:
         entry = gallery.find(id)
-        gallery.known(order.model)
-        order.check(entry.shape)  # refused at once, if at all
+        name = check_order(gallery, entry, order)  # refused at once, if at all
+        about = {"picture": id, "name": name, "order": order.model_dump(exclude_none=True)}
+        expected = gallery.seconds(entry, order.model)
 
         def work(job: Job) -> Path:
+            def report(share: float) -> None:
+                if queue.forgotten:
+                    job.cancel()
+                job.report(share)
+
             with gallery.place("result") as path:
-                return write_result(gallery, entry, path.parent, order, job.report)
+                written = write_result(gallery, entry, path.parent, order, report)
+            job.about["bytes"] = written.stat().st_size
+            return written
 
-        return jobs.start(work).describe()
+        return queue.start(
+            "download", work, about, expected=expected and expected * (4 if order.ensemble else 1)
+        ).describe()
 
 
-def _jobs(app: FastAPI, jobs: Jobs) -> None:
+def _jobs(app: FastAPI, gallery: Gallery, queue: Queue) -> None:
+    @app.get("/api/jobs")
+    def jobs(page: str = "") -> list[dict[str, Any]]:
+        return queue.describe(page)
+
     @app.get("/api/jobs/{id}")
     def job(id: str) -> dict[str, Any]:
-        return jobs.find(id).describe()
+        return queue.find(id).describe()
 
-    @app.delete("/api/jobs/{id}")
+    @app.post("/api/jobs/{id}/cancel")
     def cancel(id: str) -> dict[str, Any]:
-        job = jobs.find(id)
-        job.drop()
+        job = queue.find(id)
+        job.cancel()
         return job.describe()
+
+    @app.post("/api/jobs/{id}/retry")
+    def retry(id: str) -> dict[str, Any]:
+        queue.retry(queue.find(id))
+        return queue.find(id).describe()
+
+    @app.delete("/api/jobs/{id}", status_code=204)
+    def remove(id: str) -> None:
+        queue.remove(queue.find(id))
 
     @app.get("/api/jobs/{id}/result")
     def result(id: str) -> Response:
-        job = jobs.find(id)
+        job = queue.find(id)
         found = job.result
         if found is None:
             raise HTTPException(409, "This job has no result: it is not done, was cancelled or sent it.")
@@ -167,7 +218,35 @@ def _jobs(app: FastAPI, jobs: Jobs) -> None:
         # A packed field may take a quarter of a gigabyte, so it goes once it is sent.
         chunks: Iterator[bytes] = (bytes(found[i : i + CHUNK]) for i in range(0, len(found), CHUNK))
         headers = {"Content-Length": str(len(found)), "Content-Type": "application/octet-stream"}
-        return StreamingResponse(chunks, headers=headers, background=BackgroundTask(job.drop))
+        return StreamingResponse(chunks, headers=headers, background=BackgroundTask(queue.remove, job))
+
+    @app.get("/api/events")
+    def events(request: Request, page: str) -> Response:
+        """What a page shows of the program, whenever it changes. While it listens, it is open."""
+
+        async def stream() -> AsyncIterator[str]:
+            async for _ in queue.changes(page, request.is_disconnected):
+                pictures = [entry.describe() for entry in gallery.all()]
+                state = {"pictures": pictures, "jobs": queue.describe(page), "speeds": gallery.speeds}
+                yield f"data: {json.dumps(state)}\n\n"
+
+        if not queue.all("measure"):
+            queue.start("measure", lambda job: _measure(gallery, queue))
+        headers = {"Cache-Control": "no-store"}
+        return StreamingResponse(stream(), media_type="text/event-stream", headers=headers)
+
+
+def _measure(gallery: Gallery, queue: Queue) -> None:
+    """Measures all models, whenever nothing else is to be done."""
+    for model in gallery.models:
+        if queue.closed:
+            return
+        while not gallery.all() or any(job.active for job in (*queue.all("field"), *queue.all("download"))):
+            time.sleep(0.2)
+            if queue.closed:
+                return
+        gallery.measure(model)
+        queue.changed()
 
 
 async def _receive(request: Request, path: Path) -> None:

@@ -6,13 +6,16 @@ import re
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from threading import Lock, RLock
+from threading import Lock
 from typing import Any
+
+import numpy as np
 
 from thera.errors import InvalidInput, UnknownImage
 from thera.field import Filter, HeatField
@@ -24,6 +27,8 @@ from thera.memory import physical_memory, release_freed
 from thera.models import Model, load, shipped
 from thera.tiled import Options, TiledField, tile_side
 from thera.tiled.plan import PROCESS_MEMORY
+from thera.values.planes import Plane
+from thera.web.jobs import FairLock
 from thera.web.packing import MOST_COMPONENTS, PackedField
 from thera.web.pixels import DisplayedPicture, as_png
 
@@ -40,6 +45,8 @@ LEAST_KEPT = 64 << 20
 #: Sides in cells of encoded tiles. Large ones have less overlap; small ones are there sooner and take less
 #: memory. Of a picture that is encoded whole, of a part that is drawn live, of other parts, and the least.
 LARGEST_TILE, LIVE_TILE, SOON_TILE, SMALLEST_TILE = 512, 384, 192, 64
+#: Side of the picture that a model's speed is measured by.
+MEASURED = 96
 #: Bytes of a file's name: file systems take 255, and the name of a result is longer than its picture's.
 NAME_BYTES = 200
 
@@ -60,20 +67,24 @@ class Entry:
         return self.shown.shape
 
     @property
+    def cells(self) -> int:
+        return self.shape[0] * self.shape[1]
+
+    @property
     def whole(self) -> bool:
         """True if it is small enough for all of it to be encoded."""
-        return self.shape[0] * self.shape[1] <= MOST_CELLS
+        return self.cells <= MOST_CELLS
 
     def describe(self) -> dict[str, object]:
         (height, width), notes = self.shape, list(self.notes)
-        facts = {"id": self.id, "name": self.name, "width": width, "height": height}
-        return {**facts, "whole": self.whole, "notes": notes}
+        facts = {"id": self.id, "name": self.name, "width": width, "height": height, "notes": notes}
+        return {**facts, "whole": self.whole, "transparent": self.shown.transparent}
 
 
 class KeptTiles:
     """The encoded tiles of one picture and model, among all that are kept."""
 
-    def __init__(self, kept: LRU[Any], key: tuple[str, str], lock: AbstractContextManager[object]) -> None:
+    def __init__(self, kept: LRU[Any], key: tuple[str, str, int], lock: FairLock) -> None:
         self._kept, self._key, self._lock = kept, key, lock
 
     def get(self, tile: Box, encode: Callable[[], list[HeatField]]) -> list[HeatField]:
@@ -106,9 +117,11 @@ class Gallery:
         self._entries: dict[str, Entry] = {}
         self._models: dict[str, Model] = {}
         self._kept: LRU[Any] = LRU(0)  # encoded tiles, and previews
-        self._large_jobs = 0  # that run now
+        self._large_jobs = self._packing = 0  # jobs of large pictures, and bytes of fields, that are made now
         # Two encoders at once would be slower than one after the other, and need twice the memory.
-        self._loading, self._encoding = Lock(), RLock()
+        self._loading, self._encoding = Lock(), FairLock()
+        #: Seconds for a million pixels that a model takes on this machine, where it was measured.
+        self.speeds: dict[str, float] = {}
         self._share_memory()
 
     @cached_property
@@ -126,11 +139,11 @@ class Gallery:
         """Reads a picture; `name` is what its owner calls it."""
         picture = read(path, self._max_pixels)
         notes = list(picture.notes)
-        if picture.alpha:
-            notes.append("transparency is shown on white; a download keeps it")
-        if picture.metadata.icc:
-            notes.append("the view shows its colours in sRGB; a download keeps its profile")
         shown = DisplayedPicture(picture)
+        if shown.transparent:
+            notes.append("Transparency is shown on white. PNG, WebP, AVIF and TIFF keep it.")
+        if picture.metadata.icc:
+            notes.append("The view shows its colours in sRGB. A download keeps its colour profile.")
         entry = Entry(secrets.token_urlsafe(9), name or path.name, path, picture, shown, tuple(notes))
         self._entries[entry.id] = entry
         self._share_memory()
@@ -156,20 +169,21 @@ class Gallery:
     def all(self) -> list[Entry]:
         return list(self._entries.values())
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: Entry, keep_file: bool = False) -> None:
+        """Closes a picture. `keep_file`: until the program ends, for a job that may still read it."""
         self._entries.pop(entry.id, None)
         self._kept.discard(lambda key: isinstance(key, tuple) and key[0] == entry.id)
         self._share_memory()
-        if "folder" in self.__dict__ and self.folder in entry.path.parents:
+        if not keep_file and "folder" in self.__dict__ and self.folder in entry.path.parents:
             shutil.rmtree(entry.path.parent, ignore_errors=True)
 
-    def preview(self, entry: Entry) -> bytes:
-        """The plain picture as a PNG, of at most MOST_PIXELS."""
+    def preview(self, entry: Entry, most: int = MOST_PIXELS) -> bytes:
+        """The plain picture as a PNG, of at most `most` pixels."""
         H, W = entry.shape
-        factor = min(1.0, (MOST_PIXELS / (H * W)) ** 0.5)
+        factor = min(1.0, (most / (H * W)) ** 0.5)
         size = max(1, round(H * factor)), max(1, round(W * factor))
         means = partial(entry.shown.means, (0, 0, H, W), size)
-        return self._kept.get_or_make((entry.id, "preview"), lambda: memoryview(as_png(means())))
+        return self._kept.get_or_make((entry.id, "preview", most), lambda: memoryview(as_png(means())))
 
     # ---- memory
 
@@ -190,7 +204,8 @@ class Gallery:
         self._large_jobs += not entry.whole
         self._share_memory()
         try:
-            yield self._memory - self._kept.most - self._held() + entry.picture.samples.nbytes
+            held = self._held() - entry.picture.samples.nbytes + self._packing
+            yield self._memory - self._kept.most - held
         finally:
             self._large_jobs -= not entry.whole
             self._share_memory()
@@ -224,13 +239,36 @@ class Gallery:
         """Options of everything that is computed here: tiles are encoded one at a time."""
         return Options(psf, ensemble, memory, self._encoding)
 
-    def field(self, entry: Entry, model: str, psf: Filter | None = None, keep: bool = True) -> TiledField:
-        """The field of a picture. Its tiles are kept from view to view if `keep`."""
+    def fields(
+        self, entry: Entry, model: str, psf: Filter | None = None, keep: bool = True
+    ) -> list[tuple[Plane, TiledField]]:
+        """The planes of a picture with their fields: of its colours, then of its transparency if it has any.
+
+        Their tiles are kept from view to view if `keep`.
+        """
         loaded = self.model(model)
         largest = LARGEST_TILE if entry.whole else SOON_TILE if keep else LIVE_TILE
         side = min(largest, max(SMALLEST_TILE, tile_side(loaded.info, self._memory - PROCESS_MEMORY)))
-        kept = KeptTiles(self._kept, (entry.id, model), self._encoding) if keep else None
-        return TiledField(loaded, entry.shown, self.options(psf), side=side, tiles=kept)
+        options, found = self.options(psf), []
+        for number, plane in enumerate(entry.shown.planes(loaded.info.halo)):
+            kept = KeptTiles(self._kept, (entry.id, model, number), self._encoding) if keep else None
+            found.append((plane, TiledField(loaded, plane, options, side=side, tiles=kept)))
+        return found
+
+    def measure(self, model: str) -> None:
+        """Finds out how long a model takes here, by a small picture."""
+        loaded = self._models.get(model) or load(model, *self._options)
+        picture = np.random.default_rng(0).random((MEASURED, MEASURED, 3), np.float32)
+        for _ in range(2):  # the first is slower
+            with self._encoding:
+                began = time.perf_counter()
+                loaded.encode(picture)
+                spent = time.perf_counter() - began
+        self.speeds[model] = spent * 1e6 / MEASURED**2
+
+    def seconds(self, entry: Entry, model: str) -> float | None:
+        """How long a model takes to encode a picture here, about; None if it was not measured."""
+        return None if model not in self.speeds else self.speeds[model] * entry.cells / 1e6
 
     def pack(
         self, entry: Entry, model: str, region: Box | None, progress: Callable[[float], object]
@@ -241,17 +279,22 @@ class Gallery:
         """
         box = region or (0, 0, *entry.shape)
         check_region(entry, box)
-        live, packed = self.live(model), None
+        live, packed = self.live(model) and not entry.shown.transparent, None
         # A page that draws a part of a large picture live needs no tiles of it.
-        field = self.field(entry, model, keep=entry.whole or not live)
-        parts = field.parts(box)
-        with self.room_for(entry):
-            for done, part in enumerate(parts, 1):
-                (cells,) = field.fields(part)
-                if live:
-                    packed = packed or PackedField(box, cells.head)
-                    packed.put(cells, part[:2])
-                progress(done / len(parts))
+        fields = self.fields(entry, model, keep=entry.whole or not live)
+        parts = [(field, part) for _, field in fields for part in field.parts(box)]
+        bytes_of = 8 * (1 + MOST_COMPONENTS // 2) * (box[2] - box[0]) * (box[3] - box[1]) * live
+        self._packing += bytes_of
+        try:
+            with self.room_for(entry):
+                for done, (field, part) in enumerate(parts, 1):
+                    (cells,) = field.fields(part)
+                    if live:
+                        packed = packed or PackedField(box, cells.head)
+                        packed.put(cells, part[:2])
+                    progress(done / len(parts))
+        finally:
+            self._packing -= bytes_of
         return None if packed is None else packed.data
 
 

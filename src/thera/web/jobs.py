@@ -1,113 +1,279 @@
-"""Jobs that run in the background: with progress, cancelled on request or when nobody asks for them."""
+"""The queue of the program behind the page: what it encodes and the files it makes, as jobs.
+
+Each kind of job has a thread of its own, so that encoding a view and making a file go on side by side. They
+take turns at the network, tile by tile (`FairLock`), so that neither waits for the other to end.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import shutil
 import time
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from threading import Lock
-from typing import Any
+from threading import Lock, get_ident
+from typing import Any, Literal
 
 from thera.errors import TheraError, UnknownImage
+from thera.models.onnx_engine import interrupt
 
-#: Seconds without a request after which a job is cancelled. A hidden tab polls seldom.
-FORGOTTEN = 90.0
-#: Jobs whose results are kept.
-KEPT = 8
+Kind = Literal["field", "download", "measure"]
+State = Literal["queued", "running", "done", "failed", "cancelled"]
+
+#: Seconds without an open page after which a download is cancelled.
+FORGOTTEN = 600.0
+#: Downloads whose files are kept, and their bytes in all. The oldest go first.
+KEPT, KEPT_BYTES = 100, 8 << 30
+#: Seconds between two messages to a page, and between two looks whether it is still there.
+PAUSE, LOOK = 0.1, 0.25
 
 
 class Stopped(Exception):
-    """The job was cancelled, or its page is gone."""
+    """The job was cancelled."""
+
+
+class FairLock:
+    """A re-entrant lock that goes to whoever has waited longest."""
+
+    def __init__(self) -> None:
+        self._state, self._owner, self._depth = Lock(), 0, 0
+        self._waiting: deque[tuple[int, Lock]] = deque()
+
+    def __enter__(self) -> None:
+        with self._state:
+            if self._owner in (0, get_ident()):
+                self._owner, self._depth = get_ident(), self._depth + 1
+                return
+            turn = Lock()
+            turn.acquire()
+            self._waiting.append((get_ident(), turn))
+        turn.acquire()  # until it is handed on
+
+    def __exit__(self, *error: object) -> None:
+        with self._state:
+            self._depth -= 1
+            if self._depth:
+                return
+            self._owner = 0
+            if self._waiting:
+                self._owner, turn = self._waiting.popleft()
+                self._depth = 1
+                turn.release()
 
 
 class Job:
-    """One piece of work. `state` is waiting, running, done, failed or cancelled."""
+    """One piece of work. `about` is what pages are told of it; `page` is the one that alone waits for it."""
 
-    def __init__(self, work: Callable[[Job], Any]) -> None:
-        self.id = secrets.token_urlsafe(9)
-        self.state, self.share, self.message = "waiting", 0.0, ""
-        self.result: Any = None
-        self._work, self._seen, self._lock = work, time.monotonic(), Lock()
+    def __init__(
+        self, kind: Kind, work: Callable[[Job], Any], about: dict[str, Any], page: str, expected: float | None
+    ) -> None:
+        self.id, self.kind, self.about, self.page = secrets.token_urlsafe(9), kind, about, page
+        self.state: State = "queued"
+        self.share, self.message, self.result = 0.0, "", None
+        self.began = self.ended = 0.0
+        self._work, self._expected, self._thread, self._lock = work, expected, 0, Lock()
+        self.changed: Callable[[], object] = lambda: None
+
+    @property
+    def active(self) -> bool:
+        return self.state in ("queued", "running")
 
     def report(self, share: float) -> None:
-        """Reports the share done. Raises `Stopped` if the job was cancelled or forgotten."""
+        """Reports the share done. Raises `Stopped` if the job was cancelled."""
         self.share = min(1.0, share)
-        if self.state == "cancelled" or time.monotonic() - self._seen > FORGOTTEN:
+        self.changed()
+        if self.state == "cancelled":
             raise Stopped
 
     def describe(self) -> dict[str, Any]:
-        self._seen = time.monotonic()
-        return {"id": self.id, "state": self.state, "share": round(self.share, 4), "message": self.message}
+        facts = {"id": self.id, "kind": self.kind, "state": self.state, "message": self.message}
+        return {**facts, "share": round(self.share, 4), "left": self._left(), **self.about}
 
-    def drop(self) -> None:
-        """Cancels the job, and discards its result: a file goes with the folder it is in."""
+    def _left(self) -> float | None:
+        """Seconds that it still takes, about; None if nothing is known."""
+        spent = time.monotonic() - self.began if self.state == "running" else 0.0
+        if self.state == "running" and self.share >= 0.02:
+            return round(spent * (1 / self.share - 1), 1)
+        return None if self._expected is None else round(max(self._expected - spent, 1.0), 1)
+
+    def cancel(self) -> None:
+        """Ends it within an operator of the network."""
         with self._lock:
-            if self.state in ("waiting", "running"):
-                self.state = "cancelled"
+            if self.active:
+                self._end("cancelled")
+                interrupt(self._thread)
+
+    def discard(self) -> None:
+        """Cancels it and drops its result: a file goes with the folder it is in."""
+        self.cancel()
+        with self._lock:
             if isinstance(self.result, Path):
                 shutil.rmtree(self.result.parent, ignore_errors=True)
             self.result = None
 
+    def again(self) -> Job:
+        """The same job, to be run from its start. The earlier run may still be ending."""
+        job = Job(self.kind, self._work, self.about, self.page, self._expected)
+        job.id, job.changed = self.id, self.changed
+        return job
+
     def run(self) -> None:
-        if not self._move("waiting", "running"):
-            return
-        try:
-            self.report(0)
-            result = self._work(self)
-        except Stopped:
-            self.state = "cancelled"
-        except TheraError as error:
-            self._fail(str(error))
-        except MemoryError:
-            self._fail("This needs more memory than there is: choose a smaller size.")
-        except Exception as error:
-            # The page must hear of it, and the server go on.
-            self._fail(f"Something went wrong that should not have: {error!r}.")
-        else:
-            self.share, self.result = 1.0, result
-            if not self._move("running", "done"):
-                self.drop()
-
-    def _move(self, before: str, after: str) -> bool:
         with self._lock:
-            if self.state != before:
-                return False
-            self.state = after
-            return True
+            if self.state != "queued":
+                return
+            self.state, self.began, self._thread = "running", time.monotonic(), get_ident()
+        self.changed()
+        result, message = None, ""
+        try:
+            result = self._work(self)
+        except TheraError as error:
+            message = str(error)
+        except MemoryError:
+            message = "This needs more memory than there is: choose a smaller size."
+        except Exception as error:
+            # The page must hear of it, and the program go on. A cancelled job may end by any error.
+            message = f"Something went wrong that should not have: {error!r}."
+        with self._lock:
+            self._thread = 0
+            if self.state == "cancelled":
+                if isinstance(result, Path):
+                    shutil.rmtree(result.parent, ignore_errors=True)
+                return
+            self.message, self.result = message, result
+            self.share = self.share if message else 1.0
+            self._end("failed" if message else "done")
 
-    def _fail(self, message: str) -> None:
-        self.message = message
-        self._move("running", "failed")
+    def _end(self, state: State) -> None:
+        self.state, self.ended = state, time.monotonic()
+        self.changed()
 
 
-class Jobs:
-    """All jobs, run one after the other: two encoders at once would be slower, and need twice the memory."""
+class Queue:
+    """All jobs, and the pages that look at them."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="job")
+        self._pools: dict[Kind, ThreadPoolExecutor] = {}
         self._jobs: dict[str, Job] = {}
         self._lock = Lock()  # several requests may start jobs at once
+        self._wake: set[Callable[[], object]] = set()
+        self._pages: Counter[str] = Counter()
+        self._alone = time.monotonic()  # since when no page is open
+        self.closed = False
 
-    def start(self, work: Callable[[Job], Any]) -> Job:
-        job = Job(work)
+    def start(
+        self,
+        kind: Kind,
+        work: Callable[[Job], Any],
+        about: dict[str, Any] | None = None,
+        page: str = "",
+        expected: float | None = None,
+    ) -> Job:
+        """Queues a job. One with a `page` is cancelled when that page is closed. `expected`: seconds."""
+        job = Job(kind, work, about or {}, page, expected)
+        job.changed = self.changed
         with self._lock:
             self._jobs[job.id] = job
-            ended = [old.id for old in self._jobs.values() if old.state not in ("waiting", "running")]
-            over = [self._jobs.pop(id) for id in ended[:-KEPT]]
-        for old in over:
-            old.drop()
-        self._pool.submit(job.run)
+        self._submit(job)
+        self._tidy()
         return job
+
+    def _submit(self, job: Job) -> None:
+        with self._lock:
+            if job.kind not in self._pools:
+                self._pools[job.kind] = ThreadPoolExecutor(1, thread_name_prefix=job.kind)
+            self._pools[job.kind].submit(job.run)
+        self.changed()
 
     def find(self, id: str) -> Job:
         if id not in self._jobs:
             raise UnknownImage("There is no such job any more: start it again.")
         return self._jobs[id]
 
+    def all(self, kind: Kind) -> list[Job]:
+        with self._lock:
+            return [job for job in self._jobs.values() if job.kind == kind]
+
+    def retry(self, job: Job) -> None:
+        """Runs a job again that has failed or was cancelled."""
+        if job.state in ("failed", "cancelled"):
+            with self._lock:
+                self._jobs[job.id] = job = job.again()
+            self._submit(job)
+
+    def remove(self, job: Job) -> None:
+        with self._lock:
+            self._jobs.pop(job.id, None)
+        job.discard()
+        self.changed()
+
+    def _tidy(self) -> None:
+        """Drops the oldest files that are too many or too large."""
+        ended = [job for job in self.all("download") if not job.active]
+        sizes = [job.about.get("bytes", 0) for job in ended]
+        while len(ended) > KEPT or sum(sizes) > KEPT_BYTES:
+            self.remove(ended.pop(0))
+            sizes.pop(0)
+
     def close(self) -> None:
+        """Cancels everything, and ends what pages listen to."""
+        self.closed = True
         for job in list(self._jobs.values()):
-            job.drop()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+            job.discard()
+        self.changed()
+        for pool in self._pools.values():
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    # ---- pages
+
+    def changed(self) -> None:
+        for wake in tuple(self._wake):
+            with suppress(RuntimeError):  # its loop has ended
+                wake()
+
+    def describe(self, page: str = "") -> list[dict[str, Any]]:
+        """All downloads, and what this page alone waits for."""
+        with self._lock:
+            jobs = list(self._jobs.values())
+        return [job.describe() for job in jobs if job.kind == "download" or (page and job.page == page)]
+
+    async def changes(self, page: str, gone: Callable[[], Any]) -> AsyncIterator[None]:
+        """Yields when the page opens and after each change, until `await gone()` or the program ends."""
+        changed, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(changed.set)
+
+        self._wake.add(wake)
+        self._pages[page] += 1
+        changed.set()
+        try:
+            while not self.closed and not await gone():
+                if changed.is_set():
+                    changed.clear()
+                    yield
+                    await asyncio.sleep(PAUSE)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), LOOK)
+        finally:
+            self._wake.discard(wake)
+            self._leave(page)
+
+    def _leave(self, page: str) -> None:
+        self._pages[page] -= 1
+        if self._pages[page] <= 0:
+            del self._pages[page]
+            with self._lock:
+                own = [job for job in self._jobs.values() if page and job.page == page]
+            for job in own:
+                self.remove(job)
+        if not self._pages:
+            self._alone = time.monotonic()
+
+    @property
+    def forgotten(self) -> bool:
+        """True if no page has been open for long: what was ordered is not waited for any more."""
+        return not self._pages and time.monotonic() - self._alone > FORGOTTEN

@@ -12,6 +12,7 @@ from PIL import Image
 from thera.field.grid import Box
 from thera.imaging.picture import Picture, over
 from thera.imaging.srgb import srgb_planes
+from thera.values.planes import Plane
 from thera.values.ranges import Range
 
 #: Pixels that a reduction reads at a time.
@@ -21,8 +22,9 @@ BAND_PIXELS = 1 << 21
 class DisplayedPicture:
     """A picture as a screen shows it: in sRGB, and over white where it is transparent.
 
-    It is a source for a `TiledField`. Only the picture's own samples are kept, and windows are converted as
-    they are read.
+    Only the picture's own samples are kept, and windows are converted as they are read. As a source for a
+    `TiledField` it is put on white before it is scaled; `planes` can be put on white after that, as a
+    download is.
 
     >>> DisplayedPicture(Picture.of_channels(np.zeros((2, 3, 2), np.uint8))).cells((0, 0, 2, 1)).shape
     (2, 1, 3)
@@ -34,6 +36,17 @@ class DisplayedPicture:
         self._picture, self._samples, self._bands = picture, colours.samples, colours.group.bands
         self._span = colours.span
         self._alpha = Range.of(picture.samples[..., -1]) if picture.alpha and picture.covers else None
+        one = picture.constant_alpha(np.dtype(np.float32)) if self._alpha else None
+        #: The opacity of all pixels, from 0 to 1, where it is the same everywhere.
+        self.opacity = 1.0 if self._alpha is None else None if one is None else float(one[0])
+
+    @property
+    def transparent(self) -> bool:
+        return self.opacity != 1.0
+
+    def planes(self, halo: int) -> list[Plane]:
+        """Its colours, then its alpha if that differs from pixel to pixel, as a network sees them."""
+        return srgb_planes(self._picture, halo)
 
     def reaching(self, cells: int) -> DisplayedPicture:
         return self

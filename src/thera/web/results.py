@@ -27,6 +27,7 @@ class Order(BaseModel):
     scale: float | None = None
     width: int | None = None
     height: int | None = None
+    fit: tuple[int, int] | None = None  # the height and width of a box that it fills
     filter: FilterName = "gaussian"
     sharpness: float = 1.0
     ensemble: bool = False
@@ -36,14 +37,17 @@ class Order(BaseModel):
     @property
     def target(self) -> TargetSize:
         if self.width is not None and self.height is not None:
-            return TargetSize(scale=self.scale, size=(self.height, self.width))
-        return TargetSize(scale=self.scale, width=self.width, height=self.height)
+            return TargetSize(scale=self.scale, size=(self.height, self.width), fit=self.fit)
+        return TargetSize(scale=self.scale, width=self.width, height=self.height, fit=self.fit)
 
-    def check(self, shape: tuple[int, int]) -> None:
-        """Refuses what `thera upscale` would of a picture of `shape`, before any work."""
-        self.target.for_image(shape)
-        if self.quality is not None and not 1 <= self.quality <= 100:
-            raise InvalidInput(f"A quality of {self.quality} is none: give a number from 1 to 100.")
+
+def check_order(gallery: Gallery, entry: Entry, order: Order) -> str:
+    """Refuses what `thera upscale` would, before any work; gives the name of the file that it makes."""
+    gallery.known(order.model)
+    order.target.for_image(entry.shape)
+    if order.quality is not None and not 1 <= order.quality <= 100:
+        raise InvalidInput(f"A quality of {order.quality} is none: give a number from 1 to 100.")
+    return _prepared(gallery, entry, gallery.folder, order, None).output.name
 
 
 def write_result(

@@ -15,6 +15,7 @@ from thera.field import Filter
 from thera.field.grid import Axis, axes
 from thera.field.psf import FilterName, page_filter
 from thera.tiled import TiledField
+from thera.values.planes import Plane
 from thera.web.gallery import MOST_CELLS, Entry, Gallery
 from thera.web.pixels import as_png, eight_bits
 
@@ -26,6 +27,8 @@ MOST_TILE, MOST_SCALE = 1 << 20, 256
 BAND_CELLS = 1 << 18
 
 Shown = Literal["picture", "gradient", "laplacian"]
+#: What is seen where a picture is transparent: white, or no change.
+PAPER: dict[Shown, float] = {"picture": 1.0, "gradient": 0.0, "laplacian": 0.5}
 
 
 class TileQuery(BaseModel):
@@ -70,21 +73,23 @@ class TileRequest:
 
     def png(self, gallery: Gallery, entry: Entry, model: str) -> bytes:
         """The tile as a file. Where it would take too many cells, it shows means of the pixels."""
-        field = gallery.field(entry, model, self.psf)
-        top, left, bottom, right = field.needed(*axes(entry.shape, None, self.size, self.region))
+        (_, colours), *alpha = gallery.fields(entry, model, self.psf)
+        rows, cols = axes(entry.shape, None, self.size, self.region)
+        top, left, bottom, right = colours.needed(rows, cols)
         cells = (bottom - top) * (right - left)
-        values = self._means(entry) if cells > MOST_CELLS else self._values(field, cells)
-        return as_png(eight_bits(values))
-
-    def _values(self, field: TiledField, cells: int) -> NDArray:
-        """What is drawn, before it is held to [0, 1].
-
-        It is rendered in bands, to hold few cells; all derivatives of a band at once, to encode none twice.
-        """
-        rows, cols = axes(field.source.shape, None, self.size, self.region)
+        if cells > MOST_CELLS:
+            return as_png(eight_bits(self._means(entry)))
+        # In bands, to hold few cells; all derivatives of a band at once, to encode none twice.
         count = math.ceil(len(rows) / math.ceil(cells / BAND_CELLS))
-        bands = (rows[i : i + count] for i in range(0, len(rows), count))
-        return np.concatenate([self._band(field, band, cols) for band in bands])
+        bands = []
+        for band in (rows[i : i + count] for i in range(0, len(rows), count)):
+            opacity: NDArray | float | None = entry.shown.opacity
+            if opacity is None:
+                opacity = _opacity(*alpha[0], band, cols)
+            # Colours are put on white after they are scaled, as in a file without transparency.
+            paper = PAPER[self.shown]
+            bands.append(paper + opacity * (np.clip(self._band(colours, band, cols), 0, 1) - paper))
+        return as_png(eight_bits(np.concatenate(bands)))
 
     def _band(self, field: TiledField, rows: Axis, cols: Axis) -> NDArray:
         if self.shown == "gradient":
@@ -112,3 +117,10 @@ class TileRequest:
             down, along = np.diff(means, 2, axis=0)[:, 1:-1], np.diff(means, 2, axis=1)[1:-1]
             return 0.5 + LAPLACIAN_GAIN * (down / rows**2 + along / cols**2)
         return means[1:-1, 1:-1]
+
+
+def _opacity(plane: Plane, field: TiledField, rows: Axis, cols: Axis) -> NDArray:
+    """The alpha of output pixels, from 0 to 1, h×w×1."""
+    samples = np.empty((len(rows), len(cols), plane.group.bands[-1] + 1), np.uint8)
+    plane.put(field.render(rows, cols), rows, cols, samples)
+    return samples[..., -1:] / np.float32(255)

@@ -31,7 +31,7 @@ async function run(title, start) {
   state.job = job;
   job.cancel = () => {
     job.cancelled = true;
-    if (job.id) call("DELETE", `jobs/${job.id}`).catch(() => {});
+    if (job.id) call("POST", `jobs/${job.id}/cancel`).catch(() => {});
     if (state.job === job) finish();
   };
   const finish = () => {
@@ -46,7 +46,7 @@ async function run(title, start) {
     let now = await start();
     job.id = now.id;
     if (job.cancelled) job.cancel();
-    while (!job.cancelled && ["waiting", "running"].includes(now.state)) {
+    while (!job.cancelled && ["queued", "running"].includes(now.state)) {
       if (now.share > 0) $("share").value = now.share;
       await new Promise((resolve) => setTimeout(resolve, POLL));
       now = await call("GET", `jobs/${job.id}`);
@@ -256,7 +256,7 @@ $("order").addEventListener("input", (event) => {
 $("order").addEventListener("submit", (event) => {
   event.preventDefault();
   guarded(async () => {
-    const path = `pictures/${state.current.id}/result`;
+    const path = `pictures/${state.current.id}/download`;
     const result = await run("Rendering the file", () => post(path, order()));
     if (!result) return;
     const link = document.createElement("a");
