@@ -92,6 +92,13 @@ def test_images_of_two_sizes_are_refused(metric):
         metric(np.zeros((16, 16, 3)), np.zeros((16, 15, 3)))
 
 
+@pytest.mark.parametrize("metric", [psnr_rgb, psnr_y, psnr_y8, ssim, gmsd])
+def test_tensors_score_as_arrays_do(metric, distorted):
+    torch = pytest.importorskip("torch")
+    arrays = [x.astype(np.float32)[:71] for x in distorted]
+    assert metric(*map(torch.tensor, arrays)) == pytest.approx(metric(*arrays), rel=1e-5)
+
+
 def test_ssim_refuses_images_smaller_than_its_window():
     with pytest.raises(InvalidInput, match="more than 5 pixels"):
         ssim(np.zeros((5, 40, 3)), np.zeros((5, 40, 3)))

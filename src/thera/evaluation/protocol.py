@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +19,7 @@ from thera.errors import InvalidInput
 from thera.evaluation import metrics
 from thera.evaluation.damage import damaged
 from thera.evaluation.resize import imresize
+from thera.field.namespace import array_namespace
 
 #: How each version of the protocol made the low-resolution images. Results of two versions are never mixed.
 PROTOCOLS = {1: "rounded to 8 bits once, after both axes", 2: "rounded to 8 bits after each axis, rows first"}
@@ -104,10 +106,10 @@ def cut(image: NDArray, pixels: int) -> NDArray:
     return image[pixels : image.shape[0] - pixels, pixels : image.shape[1] - pixels]
 
 
-def score(
-    output: NDArray[np.floating], target: NDArray[np.uint8], scale: float, metric: str = "psnr_rgb"
-) -> float:
+def score(output: metrics.Image, target: NDArray[np.uint8], scale: float, metric: str = "psnr_rgb") -> float:
     """One metric of an unclipped output in [0, 1] against its 8-bit target, without the published border.
+
+    It is computed where the output is: a tensor on a GPU is not copied.
 
     >>> target = np.full((40, 40, 3), 100, np.uint8)
     >>> round(score(target / 255 + 0.1, target, 2), 4)
@@ -115,5 +117,6 @@ def score(
     """
     function, extra = METRICS[metric]
     pixels = border_of(scale, extra)
-    clipped = np.clip(output, 0, 1)
-    return function(cut(clipped, pixels), cut(unit(target), pixels))
+    xp = array_namespace(output)
+    wanted = xp.asarray(unit(target), device=array_api_compat.device(output))
+    return function(cut(xp.clip(output, 0, 1), pixels), cut(wanted, pixels))

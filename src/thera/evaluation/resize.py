@@ -84,7 +84,7 @@ def imresize(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint
     """An 8-bit image resized to `size` as by MATLAB: bicubic, rounded to 8 bits after each axis.
 
     It equals the Set5 images that the authors of Meta-SR made with MATLAB in every sample whose weights lie
-    within the image (×2 and ×4). Their version of MATLAB repeated the border pixel; current ones mirror.
+    within the image (×2, ×3, ×4). Their version of MATLAB repeated the border pixel; current ones mirror.
 
     >>> imresize(np.full((6, 9, 3), 7, np.uint8), (2, 3)).shape
     (2, 3, 3)
