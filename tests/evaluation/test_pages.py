@@ -108,13 +108,12 @@ def ablation(tmp_path):
 
 @pytest.mark.parametrize("ensemble", [False, True])
 def test_point_by_point_evaluation_equals_rendering_where_both_can(ablation, photograph, ensemble):
-    from thera.evaluation.ablation_model import AblationModel, is_ablation
-    from thera.models import load
+    from thera.models import load, load_network
+    from thera.models.points import PointModel
 
     path = ablation()
-    assert not is_ablation(path)
     image = photograph(9, 13).astype(np.float32) / 255
-    direct = AblationModel.load(path, "cpu").upscale(image, (27, 39), ensemble)
+    direct = PointModel(*load_network(path), "cpu").upscale(image, size=(27, 39), ensemble=ensemble)
     rendered = load(path, device="cpu").upscale(image, size=(27, 39), ensemble=ensemble)
     np.testing.assert_allclose(direct, rendered, atol=1e-4)  # float32 phases of up to 20 radians
 
@@ -122,7 +121,7 @@ def test_point_by_point_evaluation_equals_rendering_where_both_can(ablation, pho
 @pytest.mark.parametrize("what", [{"activation": "relu"}, {"predicted_components": True}])
 def test_ablations_that_no_field_holds_are_evaluated_all_the_same(ablation, photograph, what):
     (method,) = methods.load_methods([f"Mine={ablation(**what)}"], device="cpu")
-    assert (method.name, method.engine) == ("Mine+", "torch, point by point cpu f32")
+    assert (method.name, method.engine) == ("Mine+", "torch cpu f32")
     image = photograph(8, 8).astype(np.float32) / 255
     output = method.upscale(image, (20, 20))
     assert output.shape == (20, 20, 3)

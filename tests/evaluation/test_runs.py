@@ -175,6 +175,7 @@ def test_models_are_loaded_after_the_baselines_and_marked_for_the_ensemble(model
     names = [m.name for m in load_methods(["a.onnx"], ["bicubic", "sinc"], ensemble=True)]
     assert names == ["bicubic", "air+ ×4, sinc", "air+"]
     assert [m.name for m in load_methods(["a.onnx"], ensemble=False)] == ["air"]
+    assert [m.name for m in load_methods(["a.onnx"], both=True)] == ["air", "air+"]
 
 
 def test_two_models_of_one_name_are_refused(models):

@@ -40,6 +40,7 @@ TABLES = (".md", ".csv", ".tex")  # written beside the results
     help="Methods to compare with; sinc resizes the first model's ×4 output with Lanczos.",
 )
 @click.option("--ensemble/--no-ensemble", default=True, help="Mean of four rotations, as published.")
+@click.option("--both", is_flag=True, help="Measure each model in one pass and with the ensemble.")
 @engine_options
 @click.option(
     "-o",
@@ -68,6 +69,7 @@ def command(
     metrics: tuple[str, ...],
     baselines: tuple[str, ...],
     ensemble: bool,
+    both: bool,
     engine: str,
     device: str,
     precision: str,
@@ -104,7 +106,7 @@ def command(
         raise InvalidInput(f"The results {out} would be lost to their own table: end it in .jsonl.")
     sets = [images.damaged(damage) for images in image_sets(data) for damage in stated(degrade)]
     chosen = [] if "none" in baselines else list(baselines)
-    methods = load_methods(models, chosen, ensemble, engine=engine, device=device, precision=precision)
+    methods = load_methods(models, chosen, ensemble, both, engine=engine, device=device, precision=precision)
     records = run(methods, sets, scales, out, workers, replace, _progress)
     tables = []
     for images in sets:

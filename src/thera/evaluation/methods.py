@@ -11,14 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.errors import InvalidInput
-from thera.evaluation.ablation_model import AblationModel, is_ablation
 from thera.evaluation.protocol import Upscaler
 from thera.evaluation.resize import Kernel, resize
 from thera.field.psf import to_numpy
-from thera.models.model import Model
 
 if TYPE_CHECKING:
-    from thera.networks import Thera
+    from thera.networks import Network
 
 WHOLE_PIXELS = 1 << 20  # inputs up to this size are encoded whole
 TILE_MEMORY = 4 << 30  # bytes for the tiles of larger inputs
@@ -42,12 +40,22 @@ def baseline(kernel: Kernel) -> Method:
 
 
 def model_method(model: Any, name: str, identity: str, ensemble: bool, engine: str) -> Method:
-    """A model as a method. As usual, a plus marks the ensemble of four rotations."""
+    """A model as a method. As usual, a plus marks the ensemble of four rotations.
 
-    def upscale(image: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.floating]:
-        if image.shape[0] * image.shape[1] > WHOLE_PIXELS and not isinstance(model, AblationModel):
+    The output of a model on a GPU stays there.
+    """
+    device = model.info.device
+
+    def upscale(image: NDArray[np.float32], size: tuple[int, int]) -> Any:
+        if image.shape[0] * image.shape[1] > WHOLE_PIXELS:
             return _tiled(model, image, size, ensemble)
-        return model.upscale(image, size=size, ensemble=ensemble)
+        if not device.startswith("cuda"):
+            return model.upscale(image, size=size, ensemble=ensemble)
+        import torch
+
+        output = model.upscale(torch.from_numpy(image).to(device), size=size, ensemble=ensemble)
+        torch.cuda.synchronize(device)  # so that its time can be taken
+        return output
 
     return Method(f"{name}+" if ensemble else name, upscale, identity, engine)
 
@@ -64,21 +72,17 @@ def _tiled(
     return np.concatenate([strip.values for strip in strips])
 
 
-def network_method(network: Thera, device: str, ensemble: bool) -> Method:
+def network_method(network: Network, device: str, ensemble: bool) -> Method:
     """A network in memory as a method, evaluated exactly as its file would be."""
     import torch
 
-    from thera.models.torch_engine import TorchEngine
+    from thera.models.loading import make_model
     from thera.models.weights import build, describe
 
     name = network.spec.name
     with torch.random.fork_rng([]):  # a new network draws its weights, which must not change a training run
         plain = build(network.spec, network.state_dict(), name)  # nothing compiled or aligned for training
-    if network.spec.renderable:
-        model: Any = Model(TorchEngine(plain, device), describe(plain))
-    else:
-        model = AblationModel(plain, device)
-    return model_method(model, name, "", ensemble, "torch")
+    return model_method(make_model(plain, describe(plain), device), name, "", ensemble, "torch")
 
 
 def sinc_method(method: Method) -> Method:
@@ -86,16 +90,17 @@ def sinc_method(method: Method) -> Method:
 
     def upscale(image: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.floating]:
         height, width = image.shape[:2]
-        return resize(method.upscale(image, (4 * height, 4 * width)), size, "lanczos")
+        return resize(to_numpy(method.upscale(image, (4 * height, 4 * width))), size, "lanczos")
 
     return replace(method, name=f"{method.name} ×4, sinc", upscale=upscale)
 
 
 def fingerprint(model: Any) -> str:
-    """A digest of the model's last layer, bank and κ, equal for all file formats and engines."""
+    """A digest of the last layer, bank and κ, or of a decoder; equal for all file formats and engines."""
     parameters: list[Any]
-    if isinstance(model, AblationModel):
-        parameters = [*model.parameters()]
+    if hasattr(model, "network"):
+        found = model.network.named_parameters()
+        parameters = [parameter for name, parameter in found if not name.startswith("backbone.")]
     else:
         field = model.encode(np.zeros((8, 8, 3), np.float32))
         parameters = [field.head_weight, field.head_bias, field.components, np.float64(field.kappa)]
@@ -124,9 +129,12 @@ def load_methods(
     models: Iterable[str],
     baselines: Iterable[str] = (),
     ensemble: bool = True,
+    both: bool = False,
     **options: Any,
 ) -> list[Method]:
     """The methods to compare: baselines, then models. `options` are passed to `thera.models.load`.
+
+    `both`: each model in one pass, and then with the ensemble.
 
     >>> [method.name for method in load_methods([], ["bicubic", "lanczos"])]
     ['bicubic', 'lanczos']
@@ -135,13 +143,14 @@ def load_methods(
     groups: dict[str, list[Method]] = {}
     for spec in models:
         label, sources = parse_model(spec)
-        loaded = [_load(source, label, ensemble, options) for source in sources]
-        name = loaded[0].name
-        if name in groups:
-            raise InvalidInput(f"Two models are called {name}: tell them apart with LABEL=PATH.")
-        if len({method.identity for method in loaded}) < len(loaded):
-            raise InvalidInput(f"{spec!r} names the same checkpoint twice: give each once.")
-        groups[name] = loaded
+        loaded = [_load(source, label, [False, True] if both else [ensemble], options) for source in sources]
+        for same in map(list, zip(*loaded, strict=True)):
+            name = same[0].name
+            if name in groups:
+                raise InvalidInput(f"Two models are called {name}: tell them apart with LABEL=PATH.")
+            if len({method.identity for method in same}) < len(same):
+                raise InvalidInput(f"{spec!r} names the same checkpoint twice: give each once.")
+            groups[name] = same
     for kind in baselines:
         if kind == "sinc":
             methods += [sinc_method(method) for method in next(iter(groups.values()), [])]
@@ -155,14 +164,11 @@ def load_methods(
     return methods
 
 
-def _load(source: str, label: str | None, ensemble: bool, options: dict[str, Any]) -> Method:
+def _load(source: str, label: str | None, ensembles: Iterable[bool], options: dict[str, Any]) -> list[Method]:
     from thera.models import load
 
-    if is_ablation(source):
-        model: Any = AblationModel.load(source, options.get("device", "auto"))
-    else:
-        model = load(source, **options)
+    model = load(source, **options)
     info = model.info
     identity = fingerprint(model) if info.precision == "f32" else f"{fingerprint(model)} {info.precision}"
     engine = f"{info.engine} {info.device} {info.precision}"
-    return model_method(model, label or model.name, identity, ensemble, engine)
+    return [model_method(model, label or model.name, identity, ensemble, engine) for ensemble in ensembles]

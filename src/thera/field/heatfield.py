@@ -12,10 +12,10 @@ import numpy as np
 
 from thera.errors import FieldFileError, InvalidInput
 from thera.field import files, render
-from thera.field.grid import axes, output_size
+from thera.field.grid import Axis, axes, output_size
 from thera.field.head import Head, float32
 from thera.field.namespace import array_namespace
-from thera.field.psf import Covariance, as_filter, to_numpy
+from thera.field.psf import Covariance, Filter, as_filter, to_numpy
 from thera.field.warp import as_mapping
 from thera.field.wide import Outside, sample
 
@@ -218,8 +218,13 @@ the c×channels amplitudes a (row-major), then the c phases φ |
         1.0
         """
         rows, cols = axes(self.shape, scale, size, region)
-        bands = render.plan(self, rows, cols, as_filter(psf), derivative, memory or self.memory)
-        return render.whole(self, (len(rows), len(cols)), bands)
+        return self.on_axes(rows, cols, as_filter(psf), derivative, memory or self.memory)
+
+    def on_axes(self, rows: Axis, cols: Axis, psf: Filter, derivative: tuple[int, int], memory: int) -> Array:
+        """The output pixels of two axes, h×w×channels."""
+        return render.whole(
+            self, (len(rows), len(cols)), render.plan(self, rows, cols, psf, derivative, memory)
+        )
 
     def render_bands(
         self, *, derivative: tuple[int, int] = (0, 0), **options: Unpack[RenderOptions]

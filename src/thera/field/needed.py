@@ -19,6 +19,8 @@ def margin(psf: Filter, largest: float, smallest: float, kappa: float, passes: i
     `largest` and `smallest` are the sides of the output pixel in input pixels. `passes` is 2 if samples may
     be averages of other samples, so that the variances of two Gaussians add up.
     """
+    if psf.neighbours:
+        return psf.neighbours
     footprint = (psf.footprint or 0.0) * largest
     if footprint <= 1:
         return 1.001 * BLEND_REACH if smallest < psf.finest else 0.0  # near a border both cells are blended

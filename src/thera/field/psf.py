@@ -49,6 +49,11 @@ class Filter(ABC):
         (`grid.blend_cells`). At 0 there is no smallest size and no blending."""
         return 0.0
 
+    @property
+    def neighbours(self) -> int:
+        """The cells on each side of its own that an output pixel is decoded from: 0 for a heat field."""
+        return 0
+
     @abstractmethod
     def response(self, nu1: Array, nu2: Array, kappa: float) -> Array:
         """The gain at the frequencies ν₁ (down the rows) and ν₂ (along the columns)."""

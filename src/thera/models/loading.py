@@ -20,7 +20,7 @@ from thera.networks.spec import Spec
 from thera.optional import require
 
 if TYPE_CHECKING:
-    from thera.networks import Thera
+    from thera.networks import Network
 
 ENGINES = ("auto", "onnx", "torch")
 
@@ -90,13 +90,23 @@ def load(
         return Model(session, session.metadata)
     if weights is None:
         raise ModelError(f"{onnx} only runs in f32 on the CPU: give the engine 'torch' its safetensors file.")
-    network, metadata = load_network(weights)
+    return make_model(*load_network(weights), device, precision)
+
+
+def make_model(
+    network: Network, metadata: dict[str, Any], device: str = "auto", precision: str = "f32"
+) -> Model:
+    """A network as a model: one of heat fields, or one that decodes point by point."""
+    from thera.models.points import PointModel
     from thera.models.torch_engine import TorchEngine
+    from thera.networks import Thera
 
-    return Model(TorchEngine(network, device, precision), metadata)
+    if isinstance(network, Thera) and network.spec.renderable:
+        return Model(TorchEngine(network, device, precision), metadata)
+    return PointModel(network, metadata, device, precision)
 
 
-def load_network(name_or_path: str | Path) -> tuple[Thera, dict[str, Any]]:
+def load_network(name_or_path: str | Path) -> tuple[Network, dict[str, Any]]:
     """The network and metadata of a shipped model, a safetensors file or a published checkpoint."""
     onnx, path = locate(name_or_path)
     if path is None:
@@ -134,7 +144,7 @@ def kind_of(path: Path) -> str:
     header = int.from_bytes(start[:8], "little")
     if start[8:] == b"{" and header < path.stat().st_size:
         return "safetensors"
-    if start[:1] == b"\x80" and start[1:2] in b"\x02\x03\x04\x05":
+    if (start[:1] == b"\x80" and start[1:2] in b"\x02\x03\x04\x05") or start[:4] == b"PK\x03\x04":
         return "pickle"
     if start[:1] == b"\x08":  # a protocol buffer that begins with the version of ONNX
         return "onnx"

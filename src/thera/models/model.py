@@ -10,7 +10,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from thera.errors import InvalidInput, ModelError
+from thera.errors import InvalidInput
 from thera.field import Filter, Gaussian, HeatField, Seamless
 from thera.field.ensemble import ROTATIONS, mean
 from thera.field.grid import axes
@@ -47,10 +47,6 @@ class Model:
 
     def __init__(self, engine: Engine, metadata: dict[str, Any]) -> None:
         spec = Spec.from_dict(metadata)
-        if not spec.renderable:
-            raise ModelError(
-                f"{metadata['name']} is an ablation that only `thera eval` can run: load another model."
-            )
         self._engine = engine
         self._replay = engine if isinstance(engine, ReplayEngine) else None
         self._heads = [engine.head]  # one for each rotation of the image by a quarter turn

@@ -17,14 +17,14 @@ from thera.models.weights import check_storage, describe, is_half, save_safetens
 from thera.optional import require
 
 if TYPE_CHECKING:
-    from thera.networks import Thera
+    from thera.networks import Network, Thera
 
 OPSET = 20  # the first one that has GELU
 EXAMPLE = (20, 28)  # not square and no multiple of the window, so that no size is taken for a constant
 
 
 def export(
-    network: Thera | str | Path,
+    network: Network | str | Path,
     path: str | Path,
     storage: str = "f16",
     metadata: dict[str, Any] | None = None,
@@ -55,17 +55,21 @@ def convert(source: str | Path, path: str | Path, storage: str = "f32") -> None:
     write(network, path, storage, metadata)
 
 
-def onnx_bytes(network: Thera | str | Path, storage: str = "f16", metadata: Any = None) -> bytes:
+def onnx_bytes(network: Network | str | Path, storage: str = "f16", metadata: Any = None) -> bytes:
     """What `export` writes."""
     check_storage(storage)
     torch = require("torch", "export", "ONNX export")
     onnx = require("onnx", "export", "ONNX export")
     require("onnxscript", "export", "ONNX export")
+    from thera.networks import Thera
+
     if isinstance(network, str | Path):
         network, stored = load_network(network)
         metadata = {**stored, **(metadata or {})}
-    if not network.spec.renderable:
-        raise ModelError(f"{network.spec.name} is an ablation without fields to render: export another.")
+    if not (isinstance(network, Thera) and network.spec.renderable):
+        raise ModelError(
+            f"{network.spec.name} makes no heat field, which an ONNX file needs: export another."
+        )
 
     sizes = {2: torch.export.Dim("height", min=1), 3: torch.export.Dim("width", min=1)}
     with warnings.catch_warnings():

@@ -1,14 +1,16 @@
 """Read the pickles of published checkpoints without running the code that a pickle may contain.
 
-Every name in a pickle is looked up in a closed list. The list does not hold NumPy's own functions but
-stand-ins, which check their arguments and which a pickle cannot alter. Any other name is refused before it
-is called.
+Every name in a pickle is looked up in a closed list. The list does not hold NumPy's and PyTorch's own
+functions but stand-ins, which check their arguments and which a pickle cannot alter. Any other name is
+refused before it is called. A file of `torch.save` is an archive with a pickle and the bytes of its tensors.
 """
 
 from __future__ import annotations
 
+import io
 import math
 import pickle
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,10 +24,14 @@ LARGEST_TREE = 100_000  # containers and values; published checkpoints have fewe
 
 
 def read_pickle(path: str | Path) -> Any:
-    """The containers, NumPy arrays and plain values in a pickle. No code in the file is run."""
+    """The containers, arrays and plain values in a pickle or a file of `torch.save`. No code in it is run."""
     try:
         with open(path, "rb") as file:
-            return _plain(_Unpickler(file).load(), [LARGEST_TREE])
+            if not zipfile.is_zipfile(file):
+                file.seek(0)
+                return _plain(_Unpickler(file).load(), [LARGEST_TREE])
+            with zipfile.ZipFile(file) as archive:
+                return _plain(_archived(archive).load(), [LARGEST_TREE])
     except ModelError as refusal:
         raise type(refusal)(f"{path} is refused, and no code in it was run: {refusal}") from None
     except OSError:
@@ -83,6 +89,14 @@ class _Array:
         self.value = _filled(data, dtype, shape, "F" if fortran else "C")
 
 
+class _Dict(dict):
+    """Stands in for collections.OrderedDict. PyTorch attaches notes to its state dicts, which are dropped."""
+
+    def __setstate__(self, state: Any) -> None:
+        if not isinstance(state, dict) or set(state) != {"_metadata"}:
+            raise UnsafeCheckpoint("it tries to alter the program that reads it.")
+
+
 def _filled(data: Any, dtype: Any, shape: Any, order: str) -> np.ndarray:
     if not isinstance(dtype, _DType) or not isinstance(data, bytes | bytearray):
         raise UnsafeCheckpoint("it holds an array of something other than numbers.")
@@ -110,18 +124,52 @@ def _latin1(text: Any, encoding: Any = "latin1") -> bytes:
     return text.encode("latin1")
 
 
+def _tensor(storage: Any, first: Any, shape: Any, strides: Any, *rest: Any) -> np.ndarray:
+    """Stands in for torch._utils._rebuild_tensor_v2: some of the numbers of a storage, in a shape."""
+    if not isinstance(storage, np.ndarray) or not all(type(n) is int and n >= 0 for n in (first, *shape)):
+        raise ModelError("it holds a tensor without valid numbers or a valid shape.")
+    contiguous = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+    numbers = storage[first : first + math.prod(shape)]
+    if tuple(strides) != contiguous or numbers.size != math.prod(shape):
+        raise ModelError(f"it holds a tensor of shape {shape} and strides {strides}, which cannot be read.")
+    return numbers.reshape(shape)
+
+
+def _archived(archive: zipfile.ZipFile) -> _Unpickler:
+    """The unpickler of a file of `torch.save`, whose tensors are other entries of the archive."""
+    entries = {entry.filename.partition("/")[2]: entry for entry in archive.infolist()}
+    if "data.pkl" not in entries:
+        raise ModelError("it is an archive without the pickle of a checkpoint.")
+    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries.values()):
+        raise ModelError("it is compressed, as no checkpoint is.")
+
+    def storage(pid: Any) -> np.ndarray:
+        kind, dtype, key = pid[:3] if isinstance(pid, tuple) and len(pid) >= 3 else (None, None, None)
+        if kind != "storage" or dtype not in _STORAGES or f"data/{key}" not in entries:
+            raise UnsafeCheckpoint("it asks for an object outside the file.")
+        return np.frombuffer(archive.read(entries[f"data/{key}"]), _STORAGES[dtype])
+
+    unpickler = _Unpickler(io.BytesIO(archive.read(entries["data.pkl"])))
+    unpickler.persistent_load = storage  # type: ignore[assignment, method-assign]
+    return unpickler
+
+
 _NDARRAY = _StandIn(_refuse_ndarray)
+_STORAGES = {_StandIn(_refuse_ndarray): code for code in ("<f4", "<f2", "<f8", "<i8")}
+_KINDS = dict(zip(("FloatStorage", "HalfStorage", "DoubleStorage", "LongStorage"), _STORAGES, strict=True))
 _NUMPY = {
     "multiarray._reconstruct": _StandIn(_reconstruct),
     "multiarray.scalar": _StandIn(lambda dtype, data: _filled(data, dtype, (), "C")),
     "numeric._frombuffer": _StandIn(_filled),  # protocol 5
 }
 _NAMES = {
+    **{f"torch.{name}": kind for name, kind in _KINDS.items()},
+    "torch._utils._rebuild_tensor_v2": _StandIn(_tensor),
     "numpy.ndarray": _NDARRAY,
     "numpy.dtype": _StandIn(_DType),
     **{f"numpy.{core}.{name}": function for core in ("core", "_core") for name, function in _NUMPY.items()},
     "flax.core.frozen_dict.FrozenDict": _StandIn(dict),
-    "collections.OrderedDict": _StandIn(dict),
+    "collections.OrderedDict": _StandIn(_Dict),
     "_codecs.encode": _StandIn(_latin1),
     "__builtin__.bytes": _StandIn(lambda: b""),  # how protocols 0 to 2 write empty bytes
 }

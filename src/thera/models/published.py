@@ -10,12 +10,13 @@ import numpy as np
 
 from thera.errors import ModelError
 from thera.models.pickles import read_pickle
-from thera.networks.spec import Spec
+from thera.models.published_liif import from_liif, is_liif
+from thera.networks.spec import VARIANTS, Spec
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from thera.networks import Thera
+    from thera.networks import Network
 
 BACKBONES = {"edsr-baseline": "edsr", "edsr": "edsr", "rdn": "rdn"}
 
@@ -80,11 +81,13 @@ def published_path(name: str, dimensions: int) -> str:
     raise KeyError(name)
 
 
-def load_published(path: str | Path) -> Thera:
-    return from_checkpoint(read_pickle(path), str(path))
+def load_published(path: str | Path) -> Network:
+    """The network in a checkpoint of Thera's or LIIF's authors."""
+    checkpoint = read_pickle(path)
+    return (from_liif if is_liif(checkpoint) else from_checkpoint)(checkpoint, str(path))
 
 
-def from_checkpoint(checkpoint: Any, source: str) -> Thera:
+def from_checkpoint(checkpoint: Any, source: str) -> Network:
     """The network of `{"model": {"params": …}, "backbone": …, "size": …}`."""
     from thera.models.weights import build
     from thera.networks import Thera
@@ -97,6 +100,8 @@ def from_checkpoint(checkpoint: Any, source: str) -> Thera:
         ) from None
     if backbone not in BACKBONES:
         raise ModelError(f"{source} has the backbone {backbone!r}: it must be one of {', '.join(BACKBONES)}.")
+    if size not in tuple(VARIANTS):
+        raise ModelError(f"{source} has the size {size!r}: it must be one of {', '.join(VARIANTS)}.")
     spec = Spec(BACKBONES[backbone], size, published=True)
     return build(spec, state_dict(tree, Thera(spec).state_dict(), source), source)
 

@@ -16,7 +16,7 @@ from thera.optional import require
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from thera.networks import Thera
+    from thera.networks import Network
 
 STORAGE = ("f16", "f32")
 
@@ -35,7 +35,7 @@ def check_storage(storage: str) -> None:
         raise InvalidInput(f"There is no storage {storage!r}: choose one of {', '.join(STORAGE)}.")
 
 
-def describe(network: Thera, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
+def describe(network: Network, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
     """The description stored in a file: the network, its number of parameters, and `metadata`."""
     stored = {"name": network.spec.name, **(metadata or {})}
     parameters = sum(p.numel() for p in network.parameters())
@@ -43,7 +43,7 @@ def describe(network: Thera, metadata: dict[str, Any] | None = None) -> dict[str
 
 
 def save_safetensors(
-    network: Thera, path: str | Path, storage: str = "f32", metadata: dict[str, Any] | None = None
+    network: Network, path: str | Path, storage: str = "f32", metadata: dict[str, Any] | None = None
 ) -> None:
     """Write a network and its description.
 
@@ -70,7 +70,7 @@ def write_tensors(path: str | Path, tensors: dict[str, Tensor], header: dict[str
         file.write(library.save(tensors, header))
 
 
-def load_safetensors(path: str | Path) -> tuple[Thera, dict[str, Any]]:
+def load_safetensors(path: str | Path) -> tuple[Network, dict[str, Any]]:
     """The network in a file, as float32, and its description."""
     library = require("safetensors.torch", "torch", "A safetensors file")
     metadata = read_header(path)
@@ -94,11 +94,11 @@ def read_header(path: str | Path) -> dict[str, Any]:
         raise ModelError(f"{path} is damaged ({error}): download it again.") from error
 
 
-def build(spec: Spec, state: dict[str, Tensor], source: str) -> Thera:
+def build(spec: Spec, state: dict[str, Tensor], source: str) -> Network:
     """A network with the given parameters, which must be complete and of the right shapes."""
-    from thera.networks import Thera
+    from thera.networks import make_network
 
-    network = Thera(spec).eval()
+    network = make_network(spec).eval()
     expected = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     for name, shape in expected.items():
         if name not in state:

@@ -14,7 +14,10 @@ STD = 0.5
 KAPPA = math.log(4) / (2 * math.pi**2)  # the paper's Eq. 3: half amplitude at the input's Nyquist frequency
 
 BACKBONES = ("edsr", "rdn")
-VARIANTS = {"air": 32, "plus": 512, "pro": 512}  # the number of components c of each
+VARIANTS = {"air": 32, "plus": 512, "pro": 512}  # of Thera: the number of components c of each
+WHOLE = 1 << 20  # cells: more than a picture has on a side
+#: Other methods: the cells on each side of its own that an output pixel is decoded from.
+DECODERS = {"liif": 2}
 
 # The receptive field of one feature: input pixels on each side. In Pro every Swin layer adds half a window,
 # the first layer of a group a whole one, every convolution one pixel: (1+7+4·6) + (1+7+4·5) + 3.
@@ -25,6 +28,8 @@ _REACH = {"edsr": 1 + 2 * 16 + 1, "rdn": 2 + 16 * 8 + 1, "air": 0, "plus": 16, "
 class Spec:
     """A network: its backbone, its variant, and the paper's two architectural ablations.
 
+    The variant is one of Thera's three, or the decoder of another method (`networks/decoders`).
+
     >>> Spec("edsr", "air").name
     'edsr-air'
     """
@@ -34,26 +39,39 @@ class Spec:
     components: int = 0  # 0 stands for the published number of the variant
     activation: str = "thermal"  # or "relu", an ablation of the paper
     predicted_components: bool = False  # a bank per pixel, an ablation of the paper
-    published: bool = False  # made by the published code, which adds the mean to every output
+    published: bool = False  # made by the published code of its method
 
     def __post_init__(self) -> None:
-        known = {"backbone": BACKBONES, "variant": VARIANTS, "activation": ("thermal", "relu")}
+        known = {"backbone": BACKBONES, "variant": (*VARIANTS, *DECODERS), "activation": ("thermal", "relu")}
         for name, names in known.items():
             if (given := getattr(self, name)) not in names:
                 raise ModelError(f"The network has an unknown {name} {given!r}: expected {', '.join(names)}.")
         if self.components < 0:
             raise ModelError(f"A field cannot have {self.components} components: give a number from 1 up.")
+        ablated = self.components or self.predicted_components or self.activation != "thermal"
+        if ablated and not self.heat:
+            raise ModelError(f"{self.name} is no heat field: leave out components and ablations of one.")
         if not self.components:
-            object.__setattr__(self, "components", VARIANTS[self.variant])
+            object.__setattr__(self, "components", VARIANTS.get(self.variant, 0))
 
     @property
     def name(self) -> str:
         return f"{self.backbone}-{self.variant}"
 
     @property
+    def heat(self) -> bool:
+        """True for Thera, False for the decoders of other methods."""
+        return self.variant in VARIANTS
+
+    @property
     def renderable(self) -> bool:
-        """True if a `HeatField` can hold its fields: for all networks but the two ablations."""
-        return self.activation == "thermal" and not self.predicted_components
+        """True if a `HeatField` can hold its fields: for all variants of Thera but the two ablations."""
+        return self.heat and self.activation == "thermal" and not self.predicted_components
+
+    @property
+    def neighbours(self) -> int:
+        """The cells on each side of its own that an output pixel is decoded from."""
+        return DECODERS.get(self.variant, 0)
 
     @property
     def alignment(self) -> int:
@@ -63,7 +81,7 @@ class Spec:
     @property
     def halo(self) -> int:
         """Input pixels to add around a tile, so that its fields equal those of the whole image."""
-        reach = _REACH[self.backbone] + _REACH[self.variant]
+        reach = _REACH[self.backbone] + _REACH.get(self.variant, 0)
         return -(-reach // self.alignment) * self.alignment
 
     def to_dict(self) -> dict[str, Any]:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from thera.networks.convnext import Block, ConvNeXt, Widen
-from thera.networks.edsr import EDSR, ResidualBlock
-from thera.networks.rdn import RDN, DenseBlock
-from thera.networks.spec import KAPPA, MEAN, STD, Spec
-from thera.networks.swinir import LayerNorm, SwinIR, SwinLayer
+from thera.networks.convnext import ConvNeXt
+from thera.networks.heat import field_values
+from thera.networks.network import Network, Points
+from thera.networks.spec import KAPPA, STD, Spec
+from thera.networks.swinir import SwinIR
 
-# The modules that `compile_blocks` compiles. Where they are nested, the outermost.
-BLOCKS = (ResidualBlock, DenseBlock, Block, Widen, SwinLayer, LayerNorm, nn.Conv2d)
 # The largest initial |w|: frequencies that can be seen at the scales of training.
 BANK_RADIUS = {"air": 6 * math.pi, "plus": 8 * math.pi, "pro": 8 * math.pi}
 
@@ -25,7 +24,7 @@ class Air(nn.Identity):
     width_out = 64
 
 
-class Thera(nn.Module):
+class Thera(Network):
     """From an image to the parameters of its heat fields.
 
     >>> network = Thera(Spec("edsr", "air"))
@@ -33,18 +32,13 @@ class Thera(nn.Module):
     torch.Size([1, 64, 12, 17])
     """
 
-    mean: Tensor
-
     def __init__(self, spec: Spec) -> None:
-        super().__init__()
-        self.spec = spec
+        super().__init__(spec)
         c = spec.components
-        self.backbone = {"edsr": EDSR, "rdn": RDN}[spec.backbone]()
         self.hypernetwork = {"air": Air, "plus": ConvNeXt, "pro": SwinIR}[spec.variant]()
         self.head = nn.Linear(self.hypernetwork.width_out, (6 if spec.predicted_components else 4) * c)
         self.components = nn.Parameter(torch.empty(2, 0 if spec.predicted_components else c))
         self.kappa = nn.Parameter(torch.tensor(KAPPA))
-        self.register_buffer("mean", torch.tensor(MEAN).view(1, 3, 1, 1), persistent=False)
         self.reset_fields()
 
     def reset_fields(self) -> None:
@@ -66,9 +60,21 @@ class Thera(nn.Module):
 
     def features(self, image: Tensor) -> Tensor:
         """N×3×H×W in [0, 1] → N×C×H×W, the input of the last layer."""
-        return self.hypernetwork(self.backbone((image - self.mean) / STD))
+        return self.hypernetwork(super().features(image))
 
-    forward = features
+    def field(self, features: Tensor, image: Tensor, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        return field_values(self, features, x, t)
+
+    def colours(self, maps: Any, points: Points) -> Tensor:
+        """Point by point, as in training: slow, for the ablations, whose fields no `HeatField` holds."""
+        features, image = maps
+        (_, _, H, W), (N, Q, _) = image.shape, points.at.shape
+        cell = torch.minimum(points.at.floor().clamp(min=0), points.at.new_tensor([H - 1, W - 1])).long()
+        index = (cell[..., 0] * W + cell[..., 1])[:, None]
+        own = [f.flatten(2).gather(2, index.expand(-1, f.shape[1], -1)) for f in (features, image)]
+        x, t = points.at - cell - 0.5, points.step[:, 0, 0].square()
+        value, _ = field_values(self, own[0].unsqueeze(2), x.view(N, 1, Q, 1, 2), t)
+        return own[1].transpose(1, 2) + STD * value[:, 0, :, 0]
 
     def folded_head(self) -> tuple[Tensor, Tensor]:
         """The last layer's weight (C×4c) and bias (4c), with the output's factor of ½ in the amplitudes."""
@@ -77,15 +83,3 @@ class Thera(nn.Module):
         weight[: 3 * c] *= STD
         bias[: 3 * c] *= STD
         return weight.T.contiguous(), bias
-
-    def compile_blocks(self) -> None:
-        """Compile each kind of block once. A whole network takes far longer to compile and is no faster."""
-
-        def visit(module: nn.Module) -> None:
-            if isinstance(module, BLOCKS):
-                module.compile(dynamic=False)
-            else:
-                for child in module.children():
-                    visit(child)
-
-        visit(self)

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from thera.field import Filter, HeatField, render
+from thera.field import Filter, HeatField
 from thera.field.ensemble import mean
 from thera.field.grid import Axis, Box
 from thera.field.needed import cells_needed, cells_needed_at, reach
@@ -279,9 +279,8 @@ def _rendered(
     derivative: tuple[int, int] = (0, 0),
 ) -> NDArray[np.float32]:
     """The mean over the renderings of all rotations."""
-    size = len(rows), len(cols)
     return mean(
-        to_numpy(render.whole(field, size, render.plan(field, rows, cols, psf, derivative, RENDER_MEMORY)))
+        to_numpy(field.on_axes(rows, cols, psf, derivative, RENDER_MEMORY))
         for field, psf in zip(fields, filters, strict=True)
     )
 

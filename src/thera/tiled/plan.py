@@ -24,6 +24,8 @@ RENDER_MEMORY, BAND_MEMORY = 64 << 20, 24 << 20
 PROCESS_MEMORY, TORCH_MEMORY = 200 << 20, 300 << 20
 #: Measured peak bytes of an encoder per pixel: backbone + variant.
 ENCODER_BYTES = {"edsr": 1400, "rdn": 11_000, "air": 0, "plus": 11_600, "pro": 10_600}
+#: The same of other methods' decoders, for the widest of their maps.
+DECODER_BYTES = 12_000
 #: Channels of the features that a field keeps.
 FEATURES = {"air": 64, "plus": 128, "pro": 64}
 #: Accept up to 15 % more encoding than the best plan's if it saves memory.
@@ -156,8 +158,8 @@ class Costs(NamedTuple):
 def costs(info: Info) -> Costs:
     """The memory that a model takes."""
     return Costs(
-        ENCODER_BYTES[info.spec.backbone] + ENCODER_BYTES[info.spec.variant],
-        4 * (FEATURES[info.spec.variant] + 3),
+        ENCODER_BYTES[info.spec.backbone] + ENCODER_BYTES.get(info.spec.variant, DECODER_BYTES),
+        4 * (FEATURES.get(info.spec.variant, 64) + 3),
         PROCESS_MEMORY + (TORCH_MEMORY if info.engine == "torch" else 0),
     )
 

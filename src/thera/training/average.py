@@ -16,10 +16,10 @@ import torch
 
 from thera.errors import InvalidInput
 from thera.models.loading import load_network
-from thera.networks import Thera
+from thera.networks import Network
 
 
-def average(paths: Sequence[str | Path]) -> tuple[Thera, dict[str, Any]]:
+def average(paths: Sequence[str | Path]) -> tuple[Network, dict[str, Any]]:
     """The mean network, and the training stages of all that went into it."""
     if len(paths) < 2:
         raise InvalidInput(f"A mean needs two networks or more, not {len(paths)}: name another.")

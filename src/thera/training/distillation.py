@@ -13,8 +13,7 @@ from dataclasses import replace
 import torch
 
 from thera.models.cuda_graph import Captured
-from thera.networks import Thera
-from thera.networks.heat import field_values
+from thera.networks import Network
 from thera.networks.spec import STD
 from thera.training.config import Teacher
 from thera.training.data import Batch, Crops, Sampler, orientation, oriented
@@ -24,7 +23,7 @@ from thera.training.objective import ensemble_mean, four_rotations
 class Distillation:
     """A store of `config.kept` of the teacher's batches, on the sampler's device."""
 
-    def __init__(self, sampler: Sampler, teacher: Thera, config: Teacher, batch: int, bf16: bool) -> None:
+    def __init__(self, sampler: Sampler, teacher: Network, config: Teacher, batch: int, bf16: bool) -> None:
         self.sampler, self.config, self.batch = sampler, config, batch
         self.teacher, self.bf16 = teacher.eval().requires_grad_(False), bf16
         P, q, device = sampler.config.patch, sampler.config.targets, sampler.device
@@ -52,7 +51,8 @@ class Distillation:
         clean = batch if batch.clean is None else replace(batch, source=batch.clean)
         seen = four_rotations(clean) if self.config.ensemble else clean
         with torch.enable_grad(), autocast:
-            value, _ = field_values(self.teacher, self.teacher.features(seen.source), seen.x, seen.t)
+            features = self.teacher.features(seen.source)
+            value, _ = self.teacher.field(features, seen.source, seen.x, seen.t)
         if self.config.ensemble:
             value = ensemble_mean(value)
         predicted = clean.source.permute(0, 2, 3, 1).unsqueeze(3) + STD * value.float()

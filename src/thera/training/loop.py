@@ -22,7 +22,7 @@ from thera.errors import ModelError, TheraError
 from thera.evaluation.records import appending
 from thera.models.cuda_graph import Captured
 from thera.models.loading import load_network
-from thera.networks import Thera
+from thera.networks import Network, Thera
 from thera.training import checkpoint
 from thera.training.config import Config, Objective
 from thera.training.data import Batch, Sampler
@@ -46,13 +46,13 @@ class Run:
     rate.
     """
 
-    def __init__(self, config: Config, sampler: Sampler, network: Thera, total: int) -> None:
+    def __init__(self, config: Config, sampler: Sampler, network: Network, total: int) -> None:
         self.config, self.sampler, self.total = config, sampler, total
         self.device = sampler.device
         self.network = network.to(self.device)
         if self.device.type == "cuda":
             prepare_for_gpu(self.network, config.optimiser.precision)
-        if network.spec.variant == "pro":
+        if isinstance(network, Thera) and network.spec.variant == "pro":
             network.hypernetwork.drop_path = config.optimiser.drop_path
         self.weights = one_buffer(self.network)
         self.average = copy.deepcopy(network).eval().requires_grad_(False)
@@ -77,11 +77,13 @@ class Run:
     def _optimisers(self) -> dict[str, torch.optim.Optimizer]:
         """Adam for all parameters, or for those that Muon does not train; κ has its own rate."""
         o = self.config.optimiser
-        self.network.kappa.requires_grad_(o.kappa_rate > 0)
+        kappa = [self.network.kappa] if isinstance(self.network, Thera) else []
+        for parameter in kappa:
+            parameter.requires_grad_(o.kappa_rate > 0)
         chosen = matrices(self.network) if o.method == "muon" else []
-        apart = {self.network.kappa, *(p for p, _ in chosen)}
+        apart = {*kappa, *(p for p, _ in chosen)}
         others = [p for p in self.network.parameters() if p not in apart]
-        parameters = [others, [self.network.kappa]] if o.kappa_rate else [others]
+        parameters = [others, kappa] if kappa and o.kappa_rate else [others]
         self.factors = [1.0, o.kappa_rate][: len(parameters)]
         self.rates = [torch.tensor(0.0, device=self.device) for _ in self.factors]
         groups: list[dict[str, Any]] = [
@@ -205,7 +207,7 @@ class Run:
 class Distance(nn.Module):
     """The objective as a module, so that gradients can be shared between processes."""
 
-    def __init__(self, network: Thera, config: Objective) -> None:
+    def __init__(self, network: Network, config: Objective) -> None:
         super().__init__()
         self.network, self.config = network, config
 
@@ -223,13 +225,13 @@ def one_buffer(network: nn.Module) -> Tensor:
     return buffer
 
 
-def prepare_for_gpu(network: Thera, precision: str) -> None:
+def prepare_for_gpu(network: Network, precision: str) -> None:
     """Make the networks fast on a GPU: layouts, aligned widths, compiled blocks."""
     torch.backends.cudnn.benchmark = True
     torch.set_float32_matmul_precision("highest" if precision == "f32" else "high")
     torch.backends.cudnn.allow_tf32 = precision != "f32"
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if network.spec.variant == "pro":
+    if isinstance(network, Thera) and network.spec.variant == "pro":
         network.hypernetwork.aligned = True
     network.compile_blocks()
 
@@ -270,7 +272,7 @@ def train(
     until: float = math.inf,
     every: int = 200,
     save_every: float = 60.0,
-    validate: Callable[[Thera], dict[str, float]] | None = None,
+    validate: Callable[[Network], dict[str, float]] | None = None,
     show: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> bool:
     """Run to the end of the schedule, or until the clock reads `until`. Returns whether the end was reached.
@@ -293,7 +295,8 @@ def train(
             seconds = time.monotonic() - began
             run.seconds = earlier + seconds
             entry["patches_per_second"] = round((run.done - first) * run.config.data.batch / seconds, 1)
-            entry["kappa"] = run.network.kappa.item()
+            if isinstance(run.network, Thera):
+                entry["kappa"] = run.network.kappa.item()
             entry["rate"] = run.schedule(run.done)
             if run.rank == 0 and (time.monotonic() - saved > save_every or run.done >= run.total):
                 checkpoint.save(folder / STATE, *run.state())

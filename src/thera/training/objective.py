@@ -8,8 +8,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from thera.networks import Thera
-from thera.networks.heat import field_values
+from thera.networks import Network
 from thera.networks.spec import STD
 from thera.training.config import Objective
 from thera.training.data import Batch
@@ -40,15 +39,15 @@ def norm(error: Tensor, loss: str) -> Tensor:
     return (squares.mean(-1) + EPSILON).sqrt().mean()
 
 
-def distance(batch: Batch, value: Tensor, slope: Tensor, config: Objective) -> tuple[Tensor, Tensor]:
-    """The loss to minimise, and the L1 distance in image units. value: Φ - I, slope: ∇Φ(x, 0)."""
+def distance(batch: Batch, value: Tensor, slope: Tensor | None, config: Objective) -> tuple[Tensor, Tensor]:
+    """The loss to minimise, and the L1 distance in image units. value: Φ - I, slope: ∇Φ(x, 0) if known."""
     pixel = batch.source.permute(0, 2, 3, 1).unsqueeze(3)
     error = value - (batch.target - pixel) / STD
     l1 = norm(error, "l1")
     loss = l1 if config.loss == "l1" else norm(error, config.loss)
     if config.ensemble_weight:
         loss = torch.lerp(loss, norm(ensemble_mean(error), config.loss), config.ensemble_weight)
-    if config.tv:
+    if config.tv and slope is not None:
         loss = loss + config.tv * slope.abs().mean()
     return loss, l1.detach() * STD
 
@@ -59,10 +58,10 @@ def compiled_distance() -> Callable[..., tuple[Tensor, Tensor]]:
     return torch.compile(distance, dynamic=False)
 
 
-def objective(network: Thera, batch: Batch, config: Objective) -> tuple[Tensor, Tensor]:
+def objective(network: Network, batch: Batch, config: Objective) -> tuple[Tensor, Tensor]:
     """The loss to minimise, and the L1 distance in image units."""
     if config.ensemble_weight:
         batch = four_rotations(batch)
     features = network.features(batch.source)
-    value, slope = field_values(network, features, batch.x, batch.t)
+    value, slope = network.field(features, batch.source, batch.x, batch.t)
     return (compiled_distance() if value.is_cuda else distance)(batch, value, slope, config)

@@ -24,7 +24,7 @@ def plot(log: list[dict[str, Any]], path: str | Path) -> None:
     scores.set_title("validation: gain over the first (dB)")
     if scores.lines:
         scores.legend(fontsize="small")
-    kappa.plot(steps, [entry["kappa"] for entry in log], color="tab:green")
+    kappa.plot(steps, [entry.get("kappa") for entry in log], color="tab:green")
     kappa.set_title("κ")
     rate.plot(steps, [entry["rate"] for entry in log], color="tab:red")
     rate.set_title("learning rate")

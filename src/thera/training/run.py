@@ -17,7 +17,7 @@ from thera.evaluation.damage import stated
 from thera.evaluation.records import read_records
 from thera.models.loading import load_network
 from thera.models.weights import save_safetensors
-from thera.networks import Thera
+from thera.networks import Network, Thera, make_network
 from thera.training import checkpoint, loop
 from thera.training.config import Config
 from thera.training.data import Sampler, read_images
@@ -42,7 +42,7 @@ def start(
     device: str = "auto",
     show: Callable[[dict[str, Any]], None] = print,
     say: Callable[[str], None] = print,
-) -> Thera | None:
+) -> Network | None:
     """Train, or continue the run in `folder`. Returns the averaged network, or None if the run was paused.
 
     minutes: time budget of the whole run; the number of steps follows from the measured speed if the
@@ -95,12 +95,12 @@ def start(
     return run.average
 
 
-def initial_network(config: Config) -> tuple[Thera, list[dict[str, Any]]]:
+def initial_network(config: Config) -> tuple[Network, list[dict[str, Any]]]:
     """The initial network, and the training stages of the model it starts from.
 
     Every weight of `config.start` that fits is copied; the others are random.
     """
-    network, earlier = Thera(config.network), []
+    network, earlier = make_network(config.network), []
     if config.start:
         source, about = load_network(config.start)
         earlier = about.get("training", [])
@@ -110,7 +110,7 @@ def initial_network(config: Config) -> tuple[Thera, list[dict[str, Any]]]:
             raise ModelError(f"No weight of {config.start} fits {config.network.name}: name another start.")
         network.load_state_dict(mine | fitting)
     with torch.no_grad():
-        if not config.start or not config.optimiser.kappa_rate:
+        if isinstance(network, Thera) and not (config.start and config.optimiser.kappa_rate):
             network.kappa.fill_(config.optimiser.kappa)
     return network, earlier
 
@@ -161,10 +161,11 @@ def _device(name: str) -> str:
 def progress_line(entry: dict[str, Any]) -> str:
     """A log entry as one readable line: step, speed, loss, κ and validation scores."""
     scores = " ".join(f"{k} {v:.2f}" for k, v in entry.items() if "×" in k)
+    kappa = f"κ {entry['kappa']:.4f}  " if "kappa" in entry else ""
     return (
         f"{100 * entry['step'] / entry['of']:5.1f} %  step {entry['step']}  "
         f"{entry['patches_per_second']:,.0f} patches/s  "
-        f"L1 {entry['l1']:.5f}  κ {entry['kappa']:.4f}  {scores}"
+        f"L1 {entry['l1']:.5f}  {kappa}{scores}"
     ).rstrip()
 
 

@@ -14,7 +14,7 @@ import torch
 from thera.evaluation.images import ImageSet, image_sets, read
 from thera.evaluation.methods import network_method
 from thera.evaluation.protocol import Pair, degrade, score, unit
-from thera.networks import Thera
+from thera.networks import Network
 
 
 class Validation:
@@ -43,7 +43,7 @@ class Validation:
         images, path, scale = job
         return f"{images.name} ×{scale:g}", scale, degrade(read(path).pixels, scale, images.damage)
 
-    def __call__(self, network: Thera, ensemble: bool = False) -> dict[str, float]:
+    def __call__(self, network: Network, ensemble: bool = False) -> dict[str, float]:
         method = network_method(network, self.device, ensemble)
         scores = defaultdict(list)
         # Images differ in size: searching the fastest convolution for each takes longer than it saves.

@@ -1,0 +1,226 @@
+"""Models whose colours are decoded point by point: other methods, and ablations that no heat field holds."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from thera.errors import InvalidInput
+from thera.field import Filter
+from thera.field.ensemble import ROTATIONS, mean
+from thera.field.grid import Axis, axes
+from thera.models.cuda import float32_products
+from thera.models.engine import Array, check_precision
+from thera.models.model import Info, Model, check_image, like, quarter_turns
+from thera.models.torch_engine import HALF, as_tensor, resolve_device
+from thera.networks.network import Points
+from thera.networks.spec import WHOLE, Spec
+
+if TYPE_CHECKING:
+    from thera.networks import Network
+
+POINTS, GPU_POINTS = 1 << 14, 1 << 19  # decoded at a time; a decoder takes up to 30 kB for each
+
+
+@dataclass(frozen=True)
+class Decoding(Filter):
+    """What stands for a filter: the decoder has learnt its own, and reads so many cells on each side."""
+
+    cells: int
+
+    @property
+    def footprint(self) -> None:
+        return None
+
+    @property
+    def neighbours(self) -> int:
+        return self.cells
+
+    def response(self, nu1: Array, nu2: Array, kappa: float) -> Array:
+        raise InvalidInput("A decoder has no frequencies: use a model of heat fields.")
+
+
+class PointModel(Model):
+    """A `Model` of a network that says the colour of a point, given features around it."""
+
+    def __init__(
+        self, network: Network, metadata: dict[str, Any], device: str = "auto", precision: str = "f32"
+    ) -> None:
+        check_precision(precision)
+        self.device, self.precision = resolve_device(device), precision
+        if precision == "tf32" and self.device.type != "cuda":
+            raise InvalidInput(
+                f"Only CUDA devices compute in tf32: choose f32, bf16 or f16 on {self.device}."
+            )
+        self.network = copy.deepcopy(network).eval().requires_grad_(False).to(self.device)
+        spec = Spec.from_dict(metadata)
+        self.info = Info(
+            name=str(metadata["name"]),
+            spec=spec,
+            parameters=int(metadata["parameters"]),
+            components=spec.components,
+            kappa=0.0,
+            halo=spec.halo,
+            alignment=spec.alignment,
+            engine="torch",
+            device=str(self.device),
+            precision=precision,
+            metadata=metadata,
+        )
+
+    def encode(self, image: Array) -> PointField:  # type: ignore[override]
+        """The features of an image. They can be decoded at any size, as often as needed."""
+        check_image(image)
+        return self._encoded(image, 0)
+
+    def encode_rotations(self, image: Array) -> Iterator[PointField]:  # type: ignore[override]
+        check_image(image)
+        return (self._encoded(image, quarters) for quarters in range(ROTATIONS))
+
+    def _encoded(self, image: Array, quarters: int) -> PointField:
+        pixels = as_tensor(image).to(self.device, torch.float32, copy=True)
+        turned = pixels.rot90(quarters, (0, 1)).permute(2, 0, 1)[None].contiguous()
+        with self.computing():
+            features = self.network.features(turned)[0].permute(1, 2, 0).float()
+        return PointField(self, pixels, quarter_turns(features, -quarters).contiguous(), quarters)
+
+    def psf(self, steps: Sequence[float], quarters: int = 0) -> Filter:
+        return Decoding(self.info.spec.neighbours)
+
+    def upscale(
+        self,
+        image: Array,
+        scale: float | Sequence[float] | None = None,
+        size: Sequence[int] | None = None,
+        ensemble: bool = False,
+        psf: object = None,
+    ) -> Array:
+        check_image(image)
+        rows, cols = axes(tuple(image.shape[:2]), scale, size, None)
+        fields = self.encode_rotations(image) if ensemble else iter([self.encode(image)])
+        filter_ = psf or self.psf(())
+        return like(mean(field.on_axes(rows, cols, filter_) for field in fields), image)  # type: ignore[arg-type]
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """The precision of matrix products, without gradients."""
+        half, kind = HALF.get(self.precision), self.device.type
+        autocast = torch.autocast(kind, half) if half else nullcontext()
+        products = float32_products(tf32=self.precision == "tf32") if kind == "cuda" else nullcontext()
+        with torch.no_grad(), products, autocast:
+            yield
+
+
+class PointField:
+    """The features of a picture, rendered by decoding every output pixel: what `TiledField` needs of a field.
+
+    It was made from the picture turned by `quarters`; pixels and features are turned back.
+    """
+
+    def __init__(self, model: PointModel, pixels: Tensor, features: Tensor, quarters: int = 0) -> None:
+        self.model, self.pixels, self.features, self.quarters = model, pixels, features, quarters
+        self._whole: dict[tuple[int, int], Tensor] = {}  # the outputs of decoders that see the whole picture
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.pixels.shape[0], self.pixels.shape[1]
+
+    def crop(self, rows: slice, cols: slice) -> PointField:
+        """The field of some of the cells."""
+        return PointField(self.model, self.pixels[rows, cols], self.features[rows, cols], self.quarters)
+
+    def blank(self, shape: tuple[int, int]) -> PointField:
+        """A field of another shape whose cells have no values yet."""
+        pixels, features = (f.new_empty(*shape, f.shape[2]) for f in (self.pixels, self.features))
+        return PointField(self.model, pixels, features, self.quarters)
+
+    def render(
+        self,
+        scale: float | Sequence[float] | None = None,
+        size: Sequence[int] | None = None,
+        region: Sequence[float] | None = None,
+        psf: object = None,
+    ) -> Tensor:
+        """The picture at a scale or of a size, H'×W'×3, float32, unclipped."""
+        rows, cols = axes(self.shape, scale, size, region)
+        return self.on_axes(rows, cols, psf or self.model.psf(()))  # type: ignore[arg-type]
+
+    def on_axes(
+        self,
+        rows: Axis,
+        cols: Axis,
+        psf: Filter,
+        derivative: tuple[int, int] = (0, 0),
+        memory: int = 0,
+    ) -> Tensor:
+        """The output pixels of two axes, h×w×3."""
+        self._check(psf, derivative)
+        if self.model.info.spec.neighbours < WHOLE:
+            return self._decoded(rows, cols)
+        size = tuple(round(n / axis.step) for n, axis in zip(self.shape, (rows, cols), strict=True))
+        if size not in self._whole:
+            grid = (Axis.whole(n, N) for n, N in zip(self.shape, size, strict=True))
+            self._whole = {size: self._decoded(*grid)}  # type: ignore[dict-item]
+        down, along = (
+            torch.from_numpy(np.rint(a.centre / a.step - 0.5).astype(np.int64)) for a in (rows, cols)
+        )
+        return self._whole[size][down.to(self.pixels.device)][:, along.to(self.pixels.device)]  # type: ignore[index]
+
+    def sample(
+        self, points: Array, psf: object = None, *, jacobian: Array | None = None, memory: int = 0
+    ) -> Tensor:
+        """The picture at points (N, 2), each an output pixel whose sides are the columns of `jacobian`."""
+        self._check(psf or self.model.psf(()), (0, 0))
+        at = torch.as_tensor(np.asarray(points), dtype=torch.float32)
+        sides = np.eye(2) if jacobian is None else np.asarray(jacobian)
+        # The rows of a Jacobian are how far an output pixel reaches down and across.
+        step = torch.as_tensor(np.linalg.norm(sides, axis=-1), dtype=torch.float32).expand(len(at), 2)
+        return self._colours(at, step)
+
+    def _check(self, psf: object, derivative: tuple[int, int]) -> None:
+        if not isinstance(psf, Decoding) or derivative != (0, 0):
+            what = "derivatives" if any(derivative) else "a filter to choose"
+            raise InvalidInput(
+                f"{self.model.name} is no heat field, so it does not have {what}: leave it out."
+            )
+
+    def _decoded(self, rows: Axis, cols: Axis) -> Tensor:
+        down, along = (torch.as_tensor(axis.centre, dtype=torch.float32) for axis in (rows, cols))
+        grid = torch.stack(torch.meshgrid(down, along, indexing="ij"), -1).flatten(0, 1)
+        step = torch.tensor([[rows.step, cols.step]], dtype=torch.float32)
+        return self._colours(grid, step).view(len(rows), len(cols), 3)
+
+    def _colours(self, at: Tensor, step: Tensor) -> Tensor:
+        """The colours of points, decoded in the picture as it was turned when it was encoded."""
+        model, turns = self.model, self.quarters
+        at, step = _turned(at, step, self.shape, turns)
+        image, features = (
+            f.rot90(turns, (0, 1)).permute(2, 0, 1)[None].contiguous() for f in (self.pixels, self.features)
+        )
+        whole = model.info.spec.neighbours >= WHOLE
+        count = len(at) if whole else (GPU_POINTS if self.pixels.is_cuda else POINTS)
+        out = self.pixels.new_empty(len(at), 3)
+        with model.computing():
+            maps = model.network.maps(features, image)
+            for first in range(0, len(at), count):
+                part = slice(first, first + count)
+                size = step if len(step) == 1 else step[part]
+                points = Points(*(p[None].to(self.pixels.device) for p in (at[part], size)))
+                out[part] = model.network.colours(maps, points)[0]
+        return out
+
+
+def _turned(at: Tensor, step: Tensor, shape: tuple[int, int], quarters: int) -> tuple[Tensor, Tensor]:
+    """Points and sizes of output pixels after the picture of `shape` is turned by quarters, as by rot90."""
+    H, W = shape
+    for _ in range(quarters):
+        at, step = torch.stack([W - at[..., 1], at[..., 0]], -1), step.flip(-1)
+        H, W = W, H
+    return at, step

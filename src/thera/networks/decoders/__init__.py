@@ -1,0 +1,36 @@
+"""Decoders of other methods, one file each: from features to colours at any points of a picture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from thera.networks.decoders.decoder import Decoder
+from thera.networks.decoders.liif import LIIF
+from thera.networks.network import Network, Points
+from thera.networks.spec import STD, Spec
+
+DECODERS: dict[str, type[Decoder]] = {"liif": LIIF}
+
+
+class Decoded(Network):
+    """A backbone and the decoder of another method.
+
+    >>> import torch
+    >>> network = Decoded(Spec("edsr", "liif"))
+    >>> points = Points(torch.tensor([[[0.5, 0.5], [3.2, 4.1]]]), torch.full((1, 1, 2), 0.25))
+    >>> image = torch.rand(1, 3, 6, 7)
+    >>> network.colours(network.maps(network.features(image), image), points).shape
+    torch.Size([1, 2, 3])
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(spec)
+        self.decoder = DECODERS[spec.variant]()
+
+    def maps(self, features: Tensor, image: Tensor) -> Any:
+        return self.decoder.maps(features, self.normalised(image))
+
+    def colours(self, maps: Any, points: Points) -> Tensor:
+        return STD * self.decoder(maps, points).float() + self.mean.view(3)

@@ -1,0 +1,79 @@
+"""The protocol of a decoder, and what several of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from thera.networks.network import Points
+
+WIDTH = 64  # channels of a backbone's features
+
+
+class Decoder(nn.Module):
+    """From a backbone's features to colours, in units of the normalised image.
+
+    Offsets are in cells times two, as in the published codes: [-1, 1] across a cell.
+    """
+
+    def maps(self, features: Tensor, image: Tensor) -> Any:
+        """What does not depend on the points, from features (N×64×H×W) and the normalised image (N×3×H×W)."""
+        return features
+
+    def forward(self, maps: Any, points: Points) -> Tensor:
+        """N×Q×3."""
+        raise NotImplementedError
+
+
+class Corner(NamedTuple):
+    """One of the four cells around each point."""
+
+    cell: Tensor  # N×Q, row · W + column
+    offset: Tensor  # N×Q×2, the point from the centre of the cell, in cells times two
+    weight: Tensor  # N×Q, the area of the opposite rectangle: the four sum to 1
+
+
+def corners(at: Tensor, shape: torch.Size | tuple[int, int]) -> Iterator[Corner]:
+    """The four cells whose centres surround each point; at the border of the picture a cell stands twice."""
+    size = at.new_tensor([shape[-2], shape[-1]])
+    low = torch.floor(at - 0.5 + 1e-6)
+    cells = [torch.minimum(cell.clamp(min=0), size - 1) for cell in (low, low + 1)]
+    offsets = [2 * (at - cell - 0.5) for cell in cells]
+    near, far = (offset.abs() + 1e-9 for offset in offsets)
+    shares = far / (near + far), near / (near + far)
+    for i in (0, 1):
+        for j in (0, 1):
+            index = cells[i][..., 0] * shape[-1] + cells[j][..., 1]
+            offset = torch.stack([offsets[i][..., 0], offsets[j][..., 1]], -1)
+            yield Corner(index.long(), offset, shares[i][..., 0] * shares[j][..., 1])
+
+
+def nearest(at: Tensor, shape: torch.Size | tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """The index of the cell that each point lies in (N×Q), and its offset there, in cells times two."""
+    cell = torch.minimum(torch.floor(at).clamp(min=0), at.new_tensor([shape[-2] - 1, shape[-1] - 1]))
+    return (cell[..., 0] * shape[-1] + cell[..., 1]).long(), 2 * (at - cell - 0.5)
+
+
+def gather(maps: Tensor, index: Tensor) -> Tensor:
+    """N×Q×C: the values of N×C×H×W maps in the cells of `index` (N×Q)."""
+    N, C = maps.shape[:2]
+    rows = maps.permute(0, 2, 3, 1).reshape(-1, C)
+    first = torch.arange(N, device=index.device)[:, None] * (len(rows) // N)
+    return rows[(index + first).flatten()].view(N, -1, C)
+
+
+def linear2(x: Tensor, weight: Tensor) -> Tensor:
+    """x (…×2) times the transposed weight (C×2), in float32 whatever autocast says: positions need it."""
+    return x[..., :1] * weight[:, 0].float() + x[..., 1:] * weight[:, 1].float()
+
+
+def bilinear(image: Tensor, at: Tensor) -> Tensor:
+    """N×Q×C: the bilinearly enlarged image at points, with its border pixels continued."""
+    size = at.new_tensor([image.shape[3], image.shape[2]])
+    grid = 2 * at.flip(-1) / size - 1
+    sampled = F.grid_sample(image.float(), grid[:, None], padding_mode="border", align_corners=False)
+    return sampled[:, :, 0].transpose(1, 2)

@@ -1,0 +1,150 @@
+"""Models that decode point by point: LIIF's published files, and what a `Model` promises."""
+
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+
+import thera
+from thera.errors import InvalidInput, ModelError, UnsafeCheckpoint
+from thera.field.grid import Axis
+from thera.models import load_network, save_safetensors
+from thera.models.published_liif import MODULES
+from thera.networks import Spec, make_network
+from thera.tiled import ArraySource, Options, TiledField
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def liif():
+    torch.manual_seed(0)
+    return make_network(Spec("edsr", "liif", published=True)).eval().requires_grad_(False)
+
+
+def theirs(name: str) -> str:
+    """The name that LIIF's authors give our parameter, from the table read backwards."""
+    module, _, leaf = name.rpartition(".")
+    numbers = [part for part in module.split(".") if part.isdigit()]
+    for pattern, ours in MODULES.items():
+        filled, plain = ours, pattern.replace("\\.", ".")
+        if "decoder" not in ours:
+            for number in numbers:
+                filled = filled.replace(f"\\{numbers.index(number) + 1}", number, 1)
+                plain = plain.replace("(\\d+)", number, 1)
+        if filled == module:
+            return f"{plain}.{leaf}"
+    raise AssertionError(name)
+
+
+@pytest.fixture
+def published(tmp_path, liif):
+    """A file as LIIF's authors write it, with what changes of its contents."""
+
+    def write(**changes):
+        state = {theirs(name): tensor for name, tensor in liif.state_dict().items()}
+        state |= {"encoder.sub_mean.weight": torch.eye(3).view(3, 3, 1, 1)}
+        arguments = {"encoder_spec": {"name": "edsr-baseline", "args": {"no_upsampling": True}}}
+        model = {
+            "name": "liif",
+            "args": arguments,
+            "sd": torch.nn.Linear(1, 1).state_dict() | state,
+        } | changes
+        model["sd"] = {k: v for k, v in model["sd"].items() if k not in ("weight", "bias")}
+        path = tmp_path / "edsr-baseline-liif.pth"
+        torch.save({"model": model, "optimizer": {"name": "adam"}, "epoch": 1000}, path)
+        return path
+
+    return write
+
+
+def test_a_published_liif_loads_as_it_is(published, liif):
+    network, metadata = load_network(published())
+    assert (metadata["name"], metadata["parameters"]) == ("edsr-liif", 1_567_299)
+    for name, tensor in liif.state_dict().items():
+        torch.testing.assert_close(network.state_dict()[name], tensor)
+    image = torch.rand(1, 3, 6, 5)
+    torch.testing.assert_close(network.normalised(image), (image - 0.5) / 0.5)
+
+
+def test_other_encoders_ablations_and_damage_are_refused(published, tmp_path):
+    with pytest.raises(ModelError, match="encoder 'swinir': it must be one of edsr-baseline, rdn"):
+        load_network(published(args={"encoder_spec": {"name": "swinir"}}))
+    with pytest.raises(ModelError, match="without feat_unfold"):
+        load_network(published(args={"encoder_spec": {"name": "rdn"}, "feat_unfold": False}))
+    with pytest.raises(ModelError, match=r"lacks the parameter backbone\.head\.weight"):
+        load_network(published(sd={}))
+    whole = published().read_bytes()
+    (tmp_path / "half.pth").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ModelError, match=r"damaged|refused"):
+        load_network(tmp_path / "half.pth")
+
+
+def test_no_code_in_a_file_of_torch_save_is_run(tmp_path):
+    class Harmful:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "proof"), "w"))
+
+    for name, value in (("harmful", Harmful()), ("module", torch.nn.Linear(1, 1))):
+        torch.save({"model": value}, tmp_path / f"{name}.pth")
+        with pytest.raises(UnsafeCheckpoint, match="no code in it was run"):
+            load_network(tmp_path / f"{name}.pth")
+    assert not (tmp_path / "proof").exists()
+    with zipfile.ZipFile(tmp_path / "small.pth", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps({}))
+    with pytest.raises(ModelError, match="compressed"):
+        load_network(tmp_path / "small.pth")
+    with zipfile.ZipFile(tmp_path / "empty.pth", "w") as archive:
+        archive.writestr("archive/other", b"")
+    with pytest.raises(ModelError, match="without the pickle"):
+        load_network(tmp_path / "empty.pth")
+
+
+@pytest.fixture(params=[{"variant": "liif"}, {"activation": "relu", "components": 8}])
+def model(request, tmp_path):
+    torch.manual_seed(1)
+    save_safetensors(make_network(Spec("edsr", **request.param)), tmp_path / "it.safetensors")
+    return thera.load(tmp_path / "it.safetensors", device="cpu")
+
+
+@pytest.mark.parametrize("ensemble", [False, True])
+def test_tiles_are_exact(model, ensemble):
+    image = np.random.default_rng(0).random((50, 41, 3), np.float32)
+    tiled = TiledField(model, ArraySource(image), Options(ensemble=ensemble), side=17)
+    rows, cols = Axis.whole(50, 75), Axis.whole(41, 60)
+    whole = model.upscale(image, size=(75, 60), ensemble=ensemble)
+    np.testing.assert_allclose(tiled.render(rows[20:60], cols), whole[20:60], atol=1e-5)
+
+
+def test_the_ensemble_is_the_mean_over_turned_pictures(model):
+    image = np.random.default_rng(0).random((8, 6, 3), np.float32)
+    turned = [
+        np.rot90(model.upscale(np.rot90(image, k).copy(), size=((20, 15), (15, 20))[k % 2]), -k)
+        for k in range(4)
+    ]
+    np.testing.assert_allclose(
+        model.upscale(image, size=(20, 15), ensemble=True), np.mean(turned, axis=0), atol=1e-5
+    )
+
+
+def test_points_of_a_grid_are_its_pixels(model):
+    image = np.random.default_rng(0).random((8, 6, 3), np.float32)
+    field = model.encode(image)
+    grid = np.stack(np.meshgrid((np.arange(16) + 0.5) / 2, (np.arange(12) + 0.5) / 2, indexing="ij"), -1)
+    sampled = field.sample(grid.reshape(-1, 2), jacobian=np.eye(2) / 2)
+    np.testing.assert_allclose(sampled.view(16, 12, 3), field.render(scale=2), atol=1e-5)
+
+
+def test_filters_and_derivatives_are_refused(model):
+    image = np.zeros((8, 6, 3), np.float32)
+    with pytest.raises(InvalidInput, match="no heat field, so it does not have a filter"):
+        model.upscale(image, scale=2, psf=thera.Gaussian())
+    axis = Axis.whole(8, 16), Axis.whole(6, 12)
+    with pytest.raises(InvalidInput, match="derivatives"):
+        model.encode(image).on_axes(*axis, model.psf(()), (1, 0))
+
+
+def test_no_heat_field_is_exported_as_onnx(model, tmp_path):
+    with pytest.raises(ModelError, match="makes no heat field"):
+        thera.models.export(model.network, tmp_path / "it.onnx")
