@@ -128,7 +128,10 @@ def test_every_format_carries_what_it_says_it_carries(tmp_path, make_picture, ca
     kept, lost = carried.fitting(form)
     write(tmp_path / f"a{suffix}", make_picture(metadata=kept))
     again = read(tmp_path / f"a{suffix}").metadata
-    assert len(lost) == 4 - len(form.carries)
+    told = [reason.split(" has no place for the ")[0] for reason in lost]
+    assert told == [form.name.upper()] * (
+        4 - len(form.carries & {"icc", "exif", "xmp", "dpi"}) + (suffix != ".png")
+    )
     assert again.icc == (carried.icc if "icc" in form.carries else None)
     assert again.xmp == (carried.xmp if "xmp" in form.carries else None)
     if "dpi" in form.carries:
@@ -524,3 +527,51 @@ def test_libraries_print_no_warnings_of_their_own(tmp_path, capfd):
     with suppress(ImageFileError):
         read(tmp_path / "a.png")
     assert capfd.readouterr() == ("", "")
+
+
+IPTC = b"\x1c\x02\x05\x00\x05Title"
+
+
+def test_iptc_and_the_comment_of_a_jpeg_are_kept_where_there_is_a_place(tmp_path, make_picture):
+    metadata = Metadata(iptc=IPTC, text=(("Comment", "Zürich"),))
+    write(tmp_path / "a.jpg", make_picture(metadata=metadata))
+    with Image.open(tmp_path / "a.jpg") as image:
+        assert image.info["photoshop"][0x0404] == IPTC
+        assert image.info["comment"] == "Zürich".encode()
+    again = read(tmp_path / "a.jpg").metadata
+    assert (again.iptc, again.text) == (metadata.iptc, metadata.text)
+
+    kept, lost = again.fitting(FORMATS["tiff"])
+    write(tmp_path / "a.tif", make_picture(metadata=kept))
+    assert read(tmp_path / "a.tif").metadata.iptc == IPTC
+    assert lost == ["TIFF has no place for the text Comment"]
+
+    kept, lost = again.fitting(FORMATS["png"])
+    write(tmp_path / "a.png", make_picture(metadata=kept))
+    assert read(tmp_path / "a.png").metadata.text == metadata.text
+    assert lost == ["PNG has no place for the IPTC block"]
+
+
+def test_iptc_that_a_tiff_calls_numbers_of_four_bytes_is_read(tmp_path):
+    block = IPTC + bytes(-len(IPTC) % 4)
+    numbers = struct.unpack(f"<{len(block) // 4}I", block)
+    tags = [(33723, 4, len(numbers), numbers, True)]
+    tifffile.imwrite(tmp_path / "a.tif", np.zeros((3, 4), np.uint8), extratags=tags, metadata=None)
+    assert read(tmp_path / "a.tif").metadata.iptc == block
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2"])
+def test_the_colour_space_of_a_png_is_kept_and_otherwise_named(tmp_path, make_picture, dtype):
+    hdr = bytes([9, 16, 0, 1])  # wide primaries and the transfer function PQ
+    write(tmp_path / "a.png", make_picture("rgb", False, dtype, metadata=Metadata(cicp=hdr)))
+    again = read(tmp_path / "a.png").metadata
+    assert again.cicp == hdr and again.fitting(FORMATS["png"]) == (again, [])
+    assert again.fitting(FORMATS["jpeg"])[1] == ["JPEG has no place for the colour space (cICP)"]
+
+
+def test_other_pictures_in_a_jpeg_are_named(tmp_path):
+    images = [Image.new("RGB", (8, 6), colour) for colour in ("red", "blue")]
+    images[0].save(tmp_path / "a.mpo", save_all=True, append_images=images[1:])
+    picture = read(tmp_path / "a.mpo")
+    assert picture.format == "jpeg"
+    assert picture.notes == ("another picture in the file: only the first is kept",)

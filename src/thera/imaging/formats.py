@@ -7,7 +7,7 @@ from thera.errors import ImageFileError, InvalidInput
 
 #: Kinds of metadata.
 Carried = frozenset[str]
-EVERYTHING: Carried = frozenset({"icc", "exif", "xmp", "dpi"})
+USUAL: Carried = frozenset({"icc", "exif", "xmp", "dpi"})
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Format:
     max_side: int = 2**31 - 1
     max_bytes: int | None = None
     max_pixels: int | None = None
-    carries: Carried = EVERYTHING
+    carries: Carried = USUAL
     streams: bool = False
 
     @property
@@ -37,9 +37,17 @@ class Format:
 FORMATS = {
     form.name: form
     for form in (
-        Format("png", (".png",), ("u1", "u2"), streams=True),
-        Format("jpeg", (".jpg", ".jpeg", ".jfif"), alpha=False, cmyk=True, lossy=True, max_side=65_535),
-        Format("webp", (".webp",), lossy=True, max_side=16_383, carries=EVERYTHING - {"dpi"}),
+        Format("png", (".png",), ("u1", "u2"), carries=USUAL | {"text", "cicp"}, streams=True),
+        Format(
+            "jpeg",
+            (".jpg", ".jpeg", ".jfif"),
+            alpha=False,
+            cmyk=True,
+            lossy=True,
+            max_side=65_535,
+            carries=USUAL | {"iptc", "comment"},
+        ),
+        Format("webp", (".webp",), lossy=True, max_side=16_383, carries=USUAL - {"dpi"}),
         # The two limits are those of libavif's reader: it would not open a larger file.
         Format(
             "avif",
@@ -47,13 +55,14 @@ FORMATS = {
             lossy=True,
             max_side=32_768,
             max_pixels=16_384 * 16_384,
-            carries=EVERYTHING - {"dpi"},
+            carries=USUAL - {"dpi"},
         ),
         Format(
             "tiff",
             (".tif", ".tiff"),
             ("u1", "u2", "u4", "i1", "i2", "i4", "f2", "f4", "f8"),
             cmyk=True,
+            carries=USUAL | {"iptc"},
             streams=True,
         ),
         Format("bmp", (".bmp",), alpha=False, max_bytes=2**32 - 2**16, carries=frozenset({"dpi"})),

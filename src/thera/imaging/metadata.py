@@ -40,12 +40,21 @@ DESCRIPTIVE = {
 _MACHINE_WRITTEN = ('{"shape":', "ImageJ=", "<?xml", "<OME")
 
 #: A JPEG segment holds 65,533 bytes including a signature. Pillow splits ICC profiles, but not these.
-_JPEG_LIMITS = {"exif": 65_533, "xmp": 65_504}
+_JPEG_LIMITS = {"exif": 65_533, "xmp": 65_504, "iptc": 65_506}
 #: The highest resolution per inch that a format can carry.
 _MOST_DPI = {"png": (2**31 - 1) * 0.0254, "bmp": (2**31 - 1) * 0.0254, "jpeg": 65_535.0, "tiff": 2.0**31}
 _XMP_AXIS = re.compile(rb"(?<=tiff:)[XY](?=Resolution)")
 _XMP_RESOLUTION = re.compile(rb"""(tiff:[XY]Resolution(?:\s*=\s*["']|>\s*))[\d./]+""")
-_NAMES = {"icc": "ICC profile", "exif": "EXIF block", "xmp": "XMP packet", "dpi": "resolution"}
+_NAMES = {
+    "icc": "ICC profile",
+    "exif": "EXIF block",
+    "xmp": "XMP packet",
+    "dpi": "resolution",
+    "iptc": "IPTC block",
+    "cicp": "colour space (cICP)",
+}
+#: The keyword under which the comment of a JPEG is held among the texts, as PNG names it.
+COMMENT = "Comment"
 
 
 @dataclass(frozen=True)
@@ -62,14 +71,17 @@ class TiffTag:
 class Metadata:
     """The metadata of a picture. The EXIF block has orientation 1 and no thumbnail.
 
-    `text` are the keyword texts of a PNG, `png_colour` its gAMA, cHRM and sRGB chunks, and `tiff_tags` the
-    georeference of a map.
+    `iptc` is the record of news agencies. `text` are the keyword texts of a PNG, or the comment of a JPEG.
+    `cicp` names primaries, transfer, matrix and range of the colours by their numbers in H.273. `png_colour`
+    are gAMA, cHRM and sRGB chunks of a PNG, and `tiff_tags` the georeference of a map.
     """
 
     icc: bytes | None = None
     exif: bytes | None = None
     xmp: bytes | None = None
     dpi: tuple[float, float] | None = None
+    iptc: bytes | None = None
+    cicp: bytes | None = None
     text: tuple[tuple[str, str], ...] = ()
     png_colour: tuple[tuple[bytes, bytes], ...] = ()
     tiff_tags: tuple[TiffTag, ...] = field(default=(), repr=False)
@@ -104,7 +116,7 @@ class Metadata:
     def fitting(self, form: Format) -> tuple["Metadata", list[str]]:
         """The metadata that `form` can store, and a reason for each part that it cannot."""
         reasons = {}
-        for name in ("icc", "exif", "xmp", "dpi"):
+        for name in _NAMES:
             value = getattr(self, name)
             if value is not None and name not in form.carries:
                 reasons[name] = f"{form.name.upper()} has no place for the {_NAMES[name]}"
@@ -112,13 +124,15 @@ class Metadata:
                 reasons[name] = f"the {_NAMES[name]} is larger than a JPEG can carry"
         if self.dpi is not None and max(self.dpi) > _MOST_DPI.get(form.name, math.inf):
             reasons["dpi"] = f"a resolution of {max(self.dpi):g} per inch is more than the format can carry"
-        kept = replace(
-            self,
-            icc=None if "icc" in reasons else self.icc,
-            exif=None if "exif" in reasons else self.exif,
-            xmp=None if "xmp" in reasons else self.xmp,
-            dpi=None if "dpi" in reasons else self.dpi,
-        )
+        dropped: dict[str, Any] = dict.fromkeys(reasons)
+        if "text" not in form.carries:
+            dropped["text"] = tuple(
+                (key, text) for key, text in self.text if "comment" in form.carries and key == COMMENT
+            )
+            lost = [key for key, text in self.text if (key, text) not in dropped["text"]]
+            if lost:
+                reasons["text"] = f"{form.name.upper()} has no place for the text {' and '.join(lost)}"
+        kept = replace(self, **dropped)
         return kept, list(reasons.values())
 
 

@@ -4,6 +4,7 @@ import io
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
@@ -77,10 +78,25 @@ def paeth(rows: NDArray[np.uint8], above: NDArray[np.uint8], pixel: int) -> NDAr
     return filtered
 
 
+def png_chunk(path: Path, wanted: bytes) -> bytes | None:
+    """The data of the first chunk of that name before the pixels of a PNG; None if there is none."""
+    with path.open("rb") as file:
+        file.seek(len(_SIGNATURE))
+        while len(head := file.read(8)) == 8:
+            length, name = struct.unpack(">I4s", head)
+            if name == wanted:
+                return file.read(length)
+            if name in (b"IDAT", b"IEND"):
+                break
+            file.seek(length + 4, 1)
+    return None
+
+
 def _metadata_chunks(metadata: Metadata) -> Iterator[tuple[bytes, bytes]]:
     """The metadata chunks that Pillow writes, taken from a PNG of one pixel."""
     info = PngImagePlugin.PngInfo()
-    for name, data in metadata.png_colour:
+    own = [(b"cICP", metadata.cicp)] if metadata.cicp else []
+    for name, data in [*own, *metadata.png_colour]:
         info.add(name, data)
     for key, value in metadata.text:
         info.add_text(key, value)

@@ -4,6 +4,7 @@ import struct
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from thera.files import reason_of
 from thera.optional import require
 
 from . import tiff
-from .metadata import ORIENTATION, SIDEWAYS, Metadata, upright_exif, upright_xmp
+from .metadata import COMMENT, ORIENTATION, SIDEWAYS, Metadata, upright_exif, upright_xmp
 from .picture import BAND_SAMPLES, Colour, Picture, turned
+from .png import png_chunk
 from .quiet import quiet
 
 #: The plug-ins of Pillow that may read a file. None of them interprets code or runs another program.
@@ -28,6 +30,8 @@ MAX_PIXELS = 2**28
 _HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")
 #: Texts of a PNG that hold metadata, which is read and written as such.
 _METADATA_TEXTS = ("XML:com.adobe.xmp", "Raw profile type exif")
+#: The number of the IPTC block among Photoshop's blocks in a JPEG.
+_IPTC = 0x0404
 _TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
 
@@ -85,8 +89,17 @@ def _read(path: Path, head: bytes, max_pixels: int) -> Picture:
         if frames > 1 and image.format != "MPO":  # in MPO files of phones, the other frames are previews
             raise ImageFileError(f"This is an animation of {frames} frames; Thera scales single images.")
         if image.format == "PNG" and ";16" in _stored(image):
-            return _read_png16(path, image)
-        return from_pillow(image)
+            picture = _read_png16(path, image)
+        else:
+            picture = from_pillow(image)
+        if image.format == "PNG":
+            picture = replace(picture, metadata=replace(picture.metadata, cicp=png_chunk(path, b"cICP")))
+        if frames > 1:
+            others = "another picture" if frames == 2 else f"{frames - 1} other pictures"
+            picture = replace(
+                picture, notes=(*picture.notes, f"{others} in the file: only the first is kept")
+            )
+        return picture
 
 
 def _read_png16(path: Path, image: Image.Image) -> Picture:
@@ -198,15 +211,29 @@ def _metadata(image: Image.Image) -> tuple[int, Metadata]:
         colour.append((b"cHRM", struct.pack(f">{len(corners)}I", *(round(v * 100_000) for v in corners))))
     if srgb is not None:
         colour.append((b"sRGB", struct.pack(">B", srgb)))
-    dpi = info.get("dpi")
+    dpi, comment, photoshop = info.get("dpi"), info.get("comment"), info.get("photoshop") or {}
+    text = [(k, str(v)) for k, v in getattr(image, "text", {}).items() if k not in _METADATA_TEXTS]
+    if comment:
+        text.append((COMMENT, _decoded(comment)))
     return orientation if orientation in range(1, 9) else 1, Metadata(
         icc=info.get("icc_profile") or None,
         exif=upright_exif(exif),
         xmp=upright_xmp(_as_bytes(info.get("xmp"))),
         dpi=(float(dpi[0]), float(dpi[1])) if dpi and all(v > 0 for v in dpi) else None,
-        text=tuple((k, str(v)) for k, v in getattr(image, "text", {}).items() if k not in _METADATA_TEXTS),
+        iptc=photoshop.get(_IPTC) or None,
+        text=tuple(text),
         png_colour=tuple(colour),
     )
+
+
+def _decoded(comment: str | bytes) -> str:
+    """A comment, whose encoding a file does not name."""
+    if isinstance(comment, str):
+        return comment
+    try:
+        return comment.decode()
+    except UnicodeDecodeError:
+        return comment.decode("latin-1")
 
 
 def _as_bytes(value: str | bytes | None) -> bytes | None:

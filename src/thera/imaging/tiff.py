@@ -30,10 +30,10 @@ from .picture import Colour, Layout, Picture, turned
 
 logging.getLogger("tifffile").addHandler(logging.NullHandler())  # its warnings are for programmers
 
-_XMP, _ICC, _RESOLUTION_UNIT = 700, 34675, 296
+_XMP, _ICC, _IPTC, _RESOLUTION_UNIT = 700, 34675, 33723, 296
 _NODATA = 42113
 _UNSPECIFIED, _ASSOCIATED, _UNASSOCIATED = 0, 1, 2
-_BYTE, _ASCII, _LONG, _LONG8 = 1, 2, 4, 16
+_BYTE, _ASCII, _LONG, _UNDEFINED, _LONG8 = 1, 2, 4, 7, 16
 _PHOTOMETRIC = {"grey": "minisblack", "rgb": "rgb", "cmyk": "separated"}
 
 #: CMYK and alpha.
@@ -66,6 +66,7 @@ def read_tiff(path: Path, check_size: Callable[[int, int], None]) -> Picture:
             exif=exif,
             xmp=upright_xmp(_bytes(page, _XMP)),
             dpi=_dpi(page),
+            iptc=_iptc(page, file.byteorder),
             tiff_tags=georeference or (),
         )
         covers = tuple(page.extrasamples) != (_UNSPECIFIED,)
@@ -167,6 +168,14 @@ def _bytes(page: Any, code: int) -> bytes | None:
     return value if isinstance(value, bytes) else None
 
 
+def _iptc(page: Any, byteorder: str) -> bytes | None:
+    """The IPTC block. Many programs call its bytes numbers of four bytes."""
+    value = _value(page, _IPTC)
+    if isinstance(value, tuple) and all(isinstance(number, int) and 0 <= number < 2**32 for number in value):
+        return struct.pack(f"{byteorder}{len(value)}I", *value)
+    return _bytes(page, _IPTC)
+
+
 def _dpi(page: Any) -> tuple[float, float] | None:
     """The resolution per inch; TIFF may give it per centimetre."""
     per_inch = {2: 1.0, 3: 2.54}.get(_value(page, _RESOLUTION_UNIT, 2))
@@ -229,6 +238,8 @@ def _extra_tags(
                 tags.append((code, _BYTE, len(value), value, True))
     if metadata.xmp:
         tags.append((_XMP, _BYTE, len(metadata.xmp), metadata.xmp, True))
+    if metadata.iptc:
+        tags.append((_IPTC, _UNDEFINED, len(metadata.iptc), metadata.iptc, True))
     tags += [(tag.code, tag.dtype, tag.count, tag.value, True) for tag in metadata.tiff_tags]
     # tifffile refuses pointers to EXIF and GPS, so placeholders with the preceding code are written first.
     tags += [(code - 1, _LONG8 if big else _LONG, 1, 0, True) for code in directories]

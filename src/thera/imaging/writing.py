@@ -1,5 +1,6 @@
 """Write image files: completely or not at all, and band by band if the format allows it."""
 
+import struct
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -10,7 +11,7 @@ from PIL import Image
 from thera.files import replacing
 
 from .formats import Format, format_of
-from .metadata import Metadata
+from .metadata import COMMENT, Metadata
 from .picture import Layout, Picture
 from .png import write_png
 from .tiff import write_tiff
@@ -69,6 +70,9 @@ def _write_pillow(
         "xmp": metadata.xmp,
         "dpi": metadata.dpi,
     }
+    if form.name == "jpeg":
+        options["comment"] = dict(metadata.text).get(COMMENT)
+        options["extra"] = _photoshop_segment(metadata.iptc) if metadata.iptc else None
     if form.lossy:
         options["quality"] = QUALITY[form.name] if quality is None else quality
     if form.name in ("jpeg", "avif"):
@@ -76,3 +80,10 @@ def _write_pillow(
     if form.name == "webp" and options["quality"] == 100:
         options |= {"lossless": True, "exact": True}
     image.save(file, form.name.upper(), **{key: value for key, value in options.items() if value is not None})
+
+
+def _photoshop_segment(iptc: bytes) -> bytes:
+    """The segment of a JPEG in which Photoshop, and all others, keep the IPTC block."""
+    block = b"Photoshop 3.0\0" + b"8BIM\x04\x04\0\0" + struct.pack(">I", len(iptc)) + iptc
+    block += bytes(len(block) % 2)
+    return b"\xff\xed" + struct.pack(">H", len(block) + 2) + block
