@@ -20,6 +20,7 @@ def errors(C: int, c: int, shape: tuple[int, int], turns: float) -> list[float]:
     The phases go through so many turns.
     """
     from thera.field import HeatField
+    from thera.kernels.render import LastLayer
     from thera.models.cuda import CudaHead
 
     class Fused(CudaHead):
@@ -34,8 +35,8 @@ def errors(C: int, c: int, shape: tuple[int, int], turns: float) -> list[float]:
     constants = weight, bias, 3 * torch.randn(2, c), 0.03
     pixels, features = torch.rand(*shape, 3), torch.randn(*shape, C)
     head = Fused(*constants, tf32=True)
-    head._prepare(fuse=True)
-    assert head.fused
+    assert LastLayer.fits(C, c, 4 * c)
+    head._layer, head.fused = LastLayer.of(*head.by_channel), True  # as on a GPU
     ours, plain = HeatField.of(head, pixels, features), HeatField(pixels, features, *constants)
     return [(ours.render(scale=s) - plain.render(scale=s)).abs().max().item() for s in SCALES]
 

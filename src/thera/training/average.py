@@ -33,7 +33,9 @@ def average(paths: Sequence[str | Path]) -> tuple[Network, dict[str, Any]]:
             )
     states = [network.state_dict() for network, _ in loaded]
     first.load_state_dict({name: torch.stack([s[name] for s in states]).mean(0) for name in states[0]})
-    return first, {"training": merged([about.get("training", []) for _, about in loaded])}
+    about = {"training": merged([about.get("training", []) for _, about in loaded])}
+    names = {about.get("name") for _, about in loaded}
+    return first, about | ({"name": names.pop()} if len(names) == 1 else {})
 
 
 def merged(histories: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:

@@ -116,6 +116,12 @@ POSITIVE: Rule = (lambda n: n >= 1, "at least 1")
 NOT_NEGATIVE: Rule = (lambda v: v >= 0, "0 or more")
 SHARE: Rule = (lambda v: 0 <= v <= 1, "in [0, 1]")
 DECAY: Rule = (lambda v: 0 <= v < 1, "in [0, 1)")
+#: Keys that earlier versions stored in checkpoints, and their present names; "" for removed keys.
+FORMER_KEYS = {
+    ("data", "detail"): "",
+    ("objective", "seam"): "",
+    ("objective", "together"): "ensemble_weight",
+}
 #: What is required of values, beyond their types.
 RULES: dict[str, Rule] = {
     "data.patch": POSITIVE,
@@ -168,6 +174,7 @@ class Config:
     """
 
     network: Spec = field(default_factory=Spec)
+    name: str = ""  # of the model that the weights become; empty: that of its network
     start: str = ""  # a shipped model or a file: every weight that fits is taken from it; empty: random
     seed: int = 0
     data: Data = field(default_factory=Data)
@@ -196,12 +203,22 @@ class Config:
         for key, value in values.items():
             if key in sections:
                 parsed[key] = _section(sections[key], key, value)
-            elif key in ("start", "seed"):
-                _check_type(key, value, {"start": str, "seed": int}[key])
+            elif key in ("name", "start", "seed"):
+                _check_type(key, value, int if key == "seed" else str)
                 parsed[key] = value
             else:
                 raise InvalidInput(f"Unknown key {key!r} in the configuration: expected {_names(cls)}.")
         return cls(**parsed)
+
+    @classmethod
+    def stored(cls, values: dict[str, Any]) -> Config:
+        """From what `to_dict` gave, in this version or an earlier one. Removed keys must have been 0."""
+        values = {key: dict(value) if isinstance(value, dict) else value for key, value in values.items()}
+        for (section, key), name in FORMER_KEYS.items():
+            value = values.get(section, {}).pop(key, 0)
+            if value:
+                values[section][name or key] = value
+        return cls.parse(values)
 
     @classmethod
     def read(cls, path: str | Path, changes: Sequence[str] = ()) -> Config:
@@ -213,7 +230,7 @@ class Config:
 
     def check_unchanged(self, stored: dict[str, Any], changes: Sequence[str] = ()) -> None:
         """Refuse to continue a run that was begun with other values. `changes`: other differences found."""
-        begun, given = Config.parse(stored), self.flat()
+        begun, given = Config.stored(stored), self.flat()
         found = [f"{k} = {given[k]!r}, not {v!r}" for k, v in begun.flat().items() if given[k] != v]
         if found or changes:
             raise InvalidInput(

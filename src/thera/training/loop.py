@@ -177,7 +177,7 @@ class Run:
         return tensors, about
 
     def restore(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-        begun = Config.parse(about["config"])
+        begun = Config.stored(about["config"])
         if begun.network != self.config.network:
             raise ModelError(
                 f"The checkpoint is of another network, {begun.network}, not {self.config.network}: "

@@ -89,7 +89,7 @@ def start(
         "minutes": round(run.seconds / 60, 1),
         "device": device_name(device),
     }
-    about = {"training": [*earlier, stage]}
+    about = {"training": [*earlier, stage]} | ({"name": config.name} if config.name else {})
     if run.rank == 0:
         save_safetensors(run.average, folder / loop.WEIGHTS, "f32", about)
     return run.average
