@@ -51,6 +51,7 @@ def served(tmp_path_factory) -> Iterator[str]:
     """`thera serve` with a photograph of 96×64, as a program of its own."""
     folder = tmp_path_factory.mktemp("images")
     Image.open(PHOTO).convert("RGB").save(folder / "photo.png")
+    (folder / "broken.png").write_bytes(b"no picture")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "thera", "serve", str(folder), "--port", str(port), "--no-cache", "-q"]
@@ -129,7 +130,7 @@ def test_front_page_lists_the_images_and_opens_one_in_the_viewer(browser, served
     front.on("response", lambda response: response.status >= 400 and wrong.append(response.url))
     front.goto(served.removesuffix("iiif/3"))
     link = front.get_by_role("link", name="photo.png")
-    until(front, "document.querySelector('.size')?.textContent === '96 × 64'")
+    until(front, "[...document.querySelectorAll('.size')].some(each => each.textContent === '96 × 64')")
     link.focus()
     front.keyboard.press("Enter")
     front.get_by_role("button", name="Zoom in").wait_for()
@@ -143,5 +144,23 @@ def test_front_page_lists_the_images_and_opens_one_in_the_viewer(browser, served
     front.keyboard.press("Escape")
     until(front, "document.activeElement?.dataset.identifier === 'photo.png'")
     assert front.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert wrong == []
+    assert [url for url in wrong if "broken.png" not in url] == []
+    front.close()
+
+
+def test_front_page_shows_nothing_but_the_image_of_its_title(browser, served):
+    front = browser.new_page(viewport={"width": 390, "height": 700})
+    errors: list[str] = []
+    front.on("pageerror", lambda error: errors.append(str(error)))
+    front.goto(served.removesuffix("iiif/3") + "#photo.png")
+    until(front, "document.querySelectorAll('.thera-tiles img[data-done]').length > 0")
+    shown = "document.querySelectorAll('.thera-tiles img').length > 0 && !document.getElementById('view').hidden"
+    for wrong, message in [("broken.png", "broken.png: "), ("%zz", "There is no image '%zz' here.")]:
+        front.evaluate(f"location.hash = '{wrong}'")
+        until(front, f"document.getElementById('trouble').textContent.startsWith({message!r})")
+        assert not front.evaluate(shown)
+        assert front.evaluate("document.getElementById('title').textContent") == wrong
+        front.evaluate("location.hash = 'photo.png'")
+        until(front, f"document.getElementById('trouble').hidden && {shown}")
+    assert errors == []
     front.close()

@@ -1,10 +1,10 @@
 """`thera serve` as a program, up to where it listens."""
 
 import pytest
-import uvicorn
 
 from thera.cli.main import run
 from thera.cli.serve import default_cache
+from thera.iiif import running
 
 
 def test_program_refuses_what_is_no_folder(tmp_path, capfd):
@@ -16,12 +16,14 @@ def test_program_refuses_what_is_no_folder(tmp_path, capfd):
 
 def test_program_serves_the_folder_with_its_options(folder, tmp_path, capfd, monkeypatch):
     started = {}
-    monkeypatch.setattr(uvicorn, "run", lambda app, **options: started.update(app=app, **options))
+    monkeypatch.setattr(running, "run", lambda *given: started.update(given=given))
     with pytest.raises(SystemExit) as ended:
-        run(["serve", str(folder), "--port", "1234", "--cache", str(tmp_path / "cache"), "--memory", "5MB"])
+        run(["serve", str(folder), "--port", "0", "--cache", str(tmp_path / "cache"), "--memory", "5MB"])
     assert ended.value.code == 0
-    assert (started["host"], started["port"]) == ("127.0.0.1", 1234)
-    assert "1 image at http://127.0.0.1:1234/" in capfd.readouterr().out
+    server, _, quiet = started["given"]
+    assert (server.settings.memory, quiet) == (5_000_000, False)
+    out = capfd.readouterr().out
+    assert "1 image at http://127.0.0.1:" in out and "/iiif/3/collection.json" in out
     assert (tmp_path / "cache").is_dir()
 
 

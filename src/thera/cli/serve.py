@@ -62,15 +62,16 @@ def command(folder: Path, host: str, port: int, quiet: bool, **given: Any) -> No
     /iiif/3/photo.jpg/info.json              for viewers: the image at its own size
     /iiif/3/photo.jpg:8x/info.json           the same, to be zoomed to eight times that
     /iiif/3/photo.jpg/full/^2000,/0/default.jpg
+    /iiif/3/collection.json                  all of them, for Mirador and others (Presentation API 3)
 
     Images are encoded where they are first looked at closely, and the fields are kept in memory and on disk.
     """
     from thera.cli.app import listening
     from thera.optional import require
 
-    uvicorn = require("uvicorn", "web", "thera serve")
+    require("uvicorn", "web", "thera serve")
     require("fastapi", "web", "thera serve")
-    from thera.iiif.application import create_app
+    from thera.iiif.running import run
     from thera.iiif.server import Server, Settings
     from thera.models import load
 
@@ -78,13 +79,14 @@ def command(folder: Path, host: str, port: int, quiet: bool, **given: Any) -> No
     cache = given.pop("cache") or default_cache()
     kept = None if given.pop("no_cache") else cache
     server = Server(folder, model, Settings(cache=kept, **given))
-    listening(port, host).close()  # a port in use is refused before anything is announced
-    if not quiet:
-        count = sum(1 for _ in server.folder.names())
-        images = f"{count} image{'s' * (count != 1)}"
-        click.echo(f"{folder}: {images} at http://{host}:{port}/, by {model.name}. Ctrl-C ends it.")
-    level = "warning" if quiet else "info"
-    uvicorn.run(create_app(server), host=host, port=port, log_level=level, access_log=not quiet)
+    with listening(port, host) as listener:
+        if not quiet:
+            count = sum(1 for _ in server.folder.names())
+            images = f"{count} image{'s' * (count != 1)}"
+            address = f"http://{host}:{listener.getsockname()[1]}/"
+            click.echo(f"{folder}: {images} at {address}, by {model.name}. Ctrl-C ends it.")
+            click.echo(f"For Mirador and other IIIF viewers: {address}iiif/3/collection.json")
+        run(server, listener, quiet)
 
 
 def default_cache() -> Path:

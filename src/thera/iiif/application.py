@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from fastapi import FastAPI, Request, Response
 from starlette.datastructures import MutableHeaders
@@ -18,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from thera.errors import InvalidInput, ServerBusy, TheraError, UnknownImage
 from thera.pages import VIEWER
 
+from .folder import identifier_of
 from .server import PREFIX, Server
 
 #: The front page. It shows images in the viewer that `thera app` uses.
@@ -50,14 +50,14 @@ def create_app(server: Server) -> FastAPI:
     async def image(request: Request) -> Response:
         return await while_connected(request, server.answer(request))
 
-    @app.get("/images.json")
+    @app.api_route("/images.json", methods=["GET", "HEAD"])
     def images() -> dict[str, object]:
         """The folder's images, for the front page."""
         names = server.folder.names()
-        listed = [{"name": name, "identifier": quote(name, safe=":")} for name in names]
+        listed = [{"name": name, "identifier": identifier_of(name)} for name in names]
         return {"folder": server.folder.path.name, "images": listed}
 
-    @app.get("/")
+    @app.api_route("/", methods=["GET", "HEAD"])
     def front() -> Response:
         policy = {"Content-Security-Policy": "default-src 'self'; img-src 'self' data:"}
         return FileResponse(FRONT / "index.html", headers=policy)

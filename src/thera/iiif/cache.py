@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import time
 import zipfile
 import zlib
 from collections import OrderedDict
 from collections.abc import Hashable
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
@@ -16,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.errors import ImageFileError
-from thera.files import replacing
+from thera.files import reason_of, replacing
 
+logger = logging.getLogger("thera.serve")
 _SUFFIX = ".block.npz"
 
 
@@ -31,6 +34,7 @@ class Disk:
     def __init__(self, folder: str | Path, most: int) -> None:
         self.folder, self.most = Path(folder), most
         self._lock = Lock()
+        self._reported = False
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             for path in self.folder.glob(".*.part"):  # of a server that was killed, not of one that runs
@@ -56,7 +60,7 @@ class Disk:
                 array: NDArray = file["array"]
             os.utime(path)  # the order of the next start
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError):
-            path.unlink(missing_ok=True)
+            self._remove(path)
             with self._lock:
                 self._sizes.pop(path.name, None)
             return None
@@ -66,20 +70,35 @@ class Disk:
         return array
 
     def put(self, key: Hashable, array: NDArray) -> None:
-        """Keeps an array. A full disk is no error: the array will be computed again."""
+        """Keeps an array. A full disk is no error: it is reported, and the array will be computed again."""
         if array.nbytes > self.most:
             return
         path = self._path(key)
         try:
+            self.folder.mkdir(parents=True, exist_ok=True)  # somebody may have deleted it
             with replacing(path) as file:
                 np.savez(file, allow_pickle=False, array=array)
             size = path.stat().st_size
-        except (ImageFileError, OSError):
+        except (ImageFileError, OSError) as error:
+            self._report(error)
             return
+        self._reported = False
         with self._lock:
             self._sizes.pop(path.name, None)
             self._sizes[path.name] = size
         self._shrink()
+
+    @staticmethod
+    def _remove(path: Path) -> None:
+        with suppress(OSError):  # the folder may be gone, or not ours any more
+            path.unlink(missing_ok=True)
+
+    def _report(self, error: Exception) -> None:
+        """Says once, not for every tile, that nothing can be kept."""
+        if not self._reported:
+            reason = reason_of(error) if isinstance(error, OSError) else str(error)
+            logger.warning("The cache %s keeps nothing now: %s.", self.folder, reason.rstrip("."))
+        self._reported = True
 
     def _path(self, key: Hashable) -> Path:
         return self.folder / (hashlib.sha256(repr(key).encode()).hexdigest()[:40] + _SUFFIX)
@@ -89,5 +108,5 @@ class Disk:
             total = sum(self._sizes.values())
             while total > self.most:
                 name, size = self._sizes.popitem(last=False)
-                (self.folder / name).unlink(missing_ok=True)
+                self._remove(self.folder / name)
                 total -= size

@@ -38,7 +38,12 @@ class ImageFile:
     @property
     def identifier(self) -> str:
         """The percent-encoded identifier in a URI."""
-        return quote(self.name if self.zoom == 1 else f"{self.name}:{self.zoom}x", safe=":")
+        return identifier_of(self.name if self.zoom == 1 else f"{self.name}:{self.zoom}x")
+
+
+def identifier_of(name: str) -> str:
+    """A name as an identifier, percent-encoded."""
+    return quote(name, safe=":")
 
 
 class Folder:

@@ -7,8 +7,9 @@ import hashlib
 import json
 import os
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -25,15 +26,21 @@ from thera.models import Model
 from .admission import Admission
 from .blocks import Blocks, Shared
 from .cache import Disk
-from .folder import Folder, ImageFile
+from .folder import Folder, ImageFile, identifier_of
 from .info import CONTEXT, PROFILE, information
 from .pictures import Facts, ServedPicture
+from .presentation import CONTEXT as PRESENTATION
+from .presentation import collection, manifest
 from .rendering import Renderer
 from .requests import IMAGE_FORMATS, Canvas, parse
 
 PREFIX = "/iiif/3/"
+#: The name of the collection of all pictures, which is below the prefix, too.
+COLLECTION = "collection.json"
 #: Bytes that the facts of a file count as in memory.
 FACTS_BYTES = 1024
+#: Seconds that a server that ends waits for what it computes.
+CLOSING = 2.0
 
 
 @dataclass(frozen=True)
@@ -75,11 +82,18 @@ class Server:
         self._renderer = Renderer(self.blocks, self._painters, settings.quality)
         self._opening = Shared()
         self.admission = Admission(settings.queue, 2 * settings.max_pixels)
+        self.idle = True  # False if work was under way when it was closed
         self._salt = __version__, self.blocks.identity, settings.quality
 
     def close(self) -> None:
-        for executor in (self._encoders, self._painters, self._readers):
-            executor.shutdown(wait=True, cancel_futures=True)
+        """Ends what has not begun, and waits a few seconds for what has."""
+        executors = self._encoders, self._painters, self._readers
+        for executor in executors:
+            executor.shutdown(wait=False, cancel_futures=True)
+        end = time.monotonic() + CLOSING
+        for thread in (thread for executor in executors for thread in executor._threads):
+            thread.join(max(0.0, end - time.monotonic()))
+        self.idle = not any(thread.is_alive() for executor in executors for thread in executor._threads)
 
     async def answer(self, request: Request) -> Response:
         """The response to a request below `PREFIX`."""
@@ -87,20 +101,31 @@ class Server:
         parts = path.removeprefix(PREFIX).split("/") if path.startswith(PREFIX) else []
         if request.method == "OPTIONS":
             return Response(status_code=204, headers={"Allow": "GET, HEAD, OPTIONS"})
-        if len(parts) == 1 or (len(parts) == 2 and parts[1] in ("", "info.json")):
+        if parts == [COLLECTION]:
+            return self._collection(request)
+        if len(parts) == 1 or (len(parts) == 2 and parts[1] in ("", "info.json", "manifest.json")):
             image = self.folder.find(parts[0])
-            if parts[1:] != ["info.json"]:
-                base = self.base(request, image)
-                return Response(status_code=303, headers={"Location": f"{base}/info.json"})
-            return await self._info(request, image)
+            if parts[1:] == ["info.json"]:
+                return await self._info(request, image)
+            if parts[1:] == ["manifest.json"]:
+                return await self._manifest(request, image)
+            base = self.base(request, image)
+            return Response(status_code=303, headers={"Location": f"{base}/info.json"})
         if len(parts) != 5:
             raise UnknownImage(f"There is nothing at {path}: see {PREFIX}IDENTIFIER/info.json.")
         return await self._image(request, self.folder.find(parts[0]), parts[1:])
 
     def base(self, request: Request, image: ImageFile) -> str:
         """The URI of an image, as clients know it."""
-        prefix = self.settings.url or f"{request.url.scheme}://{request.url.netloc}{PREFIX}"
-        return f"{prefix.rstrip('/')}/{image.identifier}"
+        return f"{self._prefix(request)}/{image.identifier}"
+
+    def _prefix(self, request: Request) -> str:
+        found = self.settings.url or f"{request.url.scheme}://{request.url.netloc}{PREFIX}"
+        return found.rstrip("/")
+
+    def _enlarged(self, image: ImageFile) -> ImageFile:
+        """The same picture at the largest size that is served."""
+        return replace(image, zoom=max(image.zoom, self.settings.zoom))
 
     def canvas(self, facts: Facts, zoom: int) -> Canvas:
         height, width = facts.shape
@@ -128,6 +153,8 @@ class Server:
             except TheraError as error:
                 # Whatever was wrong, the file is to blame. Clients need not know where it lies.
                 reason = str(error).removeprefix(f"{image.path}: ").replace(str(image.path), "It")
+                # Nor can they give the program other options.
+                reason = re.sub(r": pass --.*", ".", reason)
                 raise ImageFileError(f"{image.name}: {reason}") from error
             self.memory.put(("picture", image.key), picture)
             release_freed()
@@ -139,12 +166,26 @@ class Server:
         facts = await self.facts(image)
         larger = None
         if image.zoom == 1 and self.settings.zoom > 1:
-            larger = self.base(request, ImageFile(image.name, image.path, image.version, self.settings.zoom))
+            larger = self.base(request, self._enlarged(image))
         info = information(self.base(request, image), self.canvas(facts, image.zoom), facts, larger)
-        body = json.dumps(info, indent=2, ensure_ascii=False).encode()
-        kind = _negotiated(request.headers.get("accept", "*/*"))
-        headers = {"Vary": "Accept", "Link": f'<{PROFILE}>;rel="profile"'}
-        return self._respond(request, body, kind, _tag(body, kind), headers)
+        return self._json(request, info, CONTEXT, {"Link": f'<{PROFILE}>;rel="profile"'})
+
+    async def _manifest(self, request: Request, image: ImageFile) -> Response:
+        canvas = self.canvas(await self.facts(image), image.zoom)
+        service = self.base(request, self._enlarged(image))
+        made = manifest(image.name, self.base(request, image), canvas, service)
+        return self._json(request, made, PRESENTATION, {})
+
+    def _collection(self, request: Request) -> Response:
+        prefix = self._prefix(request)
+        pictures = ((name, f"{prefix}/{identifier_of(name)}") for name in self.folder.names())
+        made = collection(self.folder.path.name, f"{prefix}/{COLLECTION}", pictures)
+        return self._json(request, made, PRESENTATION, {})
+
+    def _json(self, request: Request, content: Any, context: str, headers: dict[str, str]) -> Response:
+        body = json.dumps(content, indent=2, ensure_ascii=False).encode()
+        kind = _negotiated(request.headers.get("accept", "*/*"), context)
+        return self._respond(request, body, kind, _tag(body, kind), headers | {"Vary": "Accept"})
 
     async def _image(self, request: Request, image: ImageFile, parts: list[str]) -> Response:
         facts = await self.facts(image)
@@ -179,8 +220,8 @@ class Server:
         return response
 
 
-def _negotiated(accept: str) -> str:
-    """The media type of an image information for an Accept header.
+def _negotiated(accept: str, context: str = CONTEXT) -> str:
+    """The media type of a description for an Accept header.
 
     >>> _negotiated("text/html,*/*;q=0.8"), _negotiated("application/ld+json")[:19]
     ('application/json', 'application/ld+json')
@@ -194,7 +235,7 @@ def _negotiated(accept: str) -> str:
     linked = weights.get("application/ld+json", anything)
     # A browser that shows it to a person shows JSON best.
     plain = max(weights.get("application/json", 0.0), weights.get("text/html", 0.0))
-    return "application/json" if plain > linked else f'application/ld+json;profile="{CONTEXT}"'
+    return "application/json" if plain > linked else f'application/ld+json;profile="{context}"'
 
 
 def _tag(*contents: object) -> str:

@@ -7,11 +7,12 @@ const IMAGES = new URL("iiif/3/", document.baseURI);
 const THUMBNAIL = 256; // the least longer side of a thumbnail, in pixels, if the image is that large
 const PREVIEW = 2 ** 21; // pixels of the image that is shown until tiles are there
 const STEP = 1.5;
+const NOTHING = "data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAACADs="; // one transparent pixel
 const byId = (id) => document.getElementById(id);
 
 /** The info.json of an image. Throws the server's message if there is none. */
-async function information(identifier) {
-  const response = await fetch(new URL(`${identifier}/info.json`, IMAGES));
+async function information(identifier, signal) {
+  const response = await fetch(new URL(`${identifier}/info.json`, IMAGES), { signal });
   if (!response.ok) throw new Error((await response.text()).trim());
   return response.json();
 }
@@ -66,23 +67,43 @@ function card({ name, identifier }) {
 
 let viewer = null;
 let last = ""; // the image that was open
+let leaving = new AbortController(); // what is asked for the image that is open
+
+/** The name of an image; what is no such thing is shown as it is. */
+function named(identifier) {
+  try {
+    return decodeURIComponent(identifier);
+  } catch {
+    return identifier;
+  }
+}
+
+/** Takes the image away, and ends all that is still on its way for it. */
+function leave() {
+  leaving.abort();
+  leaving = new AbortController();
+  byId("trouble").hidden = byId("info").hidden = byId("larger").hidden = byId("manifest").hidden = true;
+  return viewer?.open({ width: 1, height: 1, image: NOTHING, wait: true });
+}
 
 async function open(identifier) {
-  byId("title").textContent = decodeURIComponent(identifier);
-  byId("trouble").hidden = true;
+  byId("title").textContent = named(identifier);
   viewer ??= new Viewer(byId("stage"), {
     webgl: false, // fields stay on the server, which makes the tiles
     onview: ({ zoom }) => (byId("percent").textContent = `${Math.round(100 * zoom)}%`),
   });
+  leave();
+  const { signal } = leaving;
   try {
-    const info = await information(identifier);
-    if (location.hash !== `#${identifier}`) return;
+    const info = await information(identifier, signal);
+    if (signal.aborted) return;
     const [format] = info.preferredFormats;
     const preview = info.sizes.findLast(({ width, height }) => width * height <= PREVIEW) ?? info.sizes[0];
     byId("info").href = `${info.id}/info.json`;
     byId("larger").href = `${info.service?.[0].id ?? info.id}/info.json`;
     byId("larger").hidden = !info.service;
-    byId("info").hidden = false;
+    byId("manifest").href = `${info.id}/manifest.json`;
+    byId("info").hidden = byId("manifest").hidden = false;
     byId("stage").focus();
     await viewer.open({
       width: info.width,
@@ -95,7 +116,9 @@ async function open(identifier) {
         return new URL(`${identifier}/${region}/^${width},${height}/0/default.${format}`, IMAGES).href;
       },
     });
+    if (!signal.aborted && !viewer.image.naturalWidth) throw new Error(`${named(identifier)} cannot be shown.`);
   } catch (error) {
+    if (signal.aborted) return;
     byId("trouble").textContent = error.message;
     byId("trouble").hidden = false;
   }
@@ -107,8 +130,9 @@ function show() {
   last = identifier;
   byId("list").hidden = Boolean(identifier);
   byId("view").hidden = byId("back").hidden = !identifier;
+  byId("collection").hidden = Boolean(identifier);
   if (identifier) return open(identifier);
-  byId("info").hidden = byId("larger").hidden = true;
+  leave();
   byId("title").textContent = document.title;
   if (before) document.querySelector(`[data-identifier="${CSS.escape(before)}"]`)?.focus();
 }
