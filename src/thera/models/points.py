@@ -26,7 +26,7 @@ from thera.networks.spec import WHOLE, Spec
 if TYPE_CHECKING:
     from thera.networks import Network
 
-POINTS, GPU_POINTS = 1 << 14, 1 << 19  # decoded at a time; a decoder takes up to 30 kB for each
+MEMORY, GPU_MEMORY = 256 << 20, 8 << 30  # bytes for the points that are decoded at a time
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,8 @@ class PointField:
             f.rot90(turns, (0, 1)).permute(2, 0, 1)[None].contiguous() for f in (self.pixels, self.features)
         )
         whole = model.info.spec.neighbours >= WHOLE
-        count = len(at) if whole else (GPU_POINTS if self.pixels.is_cuda else POINTS)
+        memory = GPU_MEMORY if self.pixels.is_cuda else MEMORY
+        count = len(at) if whole else max(1, memory // model.network.point_bytes)
         out = self.pixels.new_empty(len(at), 3)
         with model.computing():
             maps = model.network.maps(features, image)

@@ -25,9 +25,9 @@ MODULES = {
     r"encoder\.RDBs\.(\d+)\.LFF": r"backbone.blocks.\1.fuse",
     r"encoder\.GFF\.0": "backbone.fuse1",
     r"encoder\.GFF\.1": "backbone.fuse2",
-    r"imnet\.layers\.0": "decoder.first",
+    r"imnet\.layers\.0": "decoder.perceptron.first",
 }
-MODULES |= {rf"imnet\.layers\.{2 * i + 2}": f"decoder.mlp.{2 * i}" for i in range(4)}
+MODULES |= {rf"imnet\.layers\.{2 * i + 2}": f"decoder.perceptron.mlp.{2 * i}" for i in range(4)}
 UNUSED = re.compile(r"encoder\.(sub|add)_mean\..*")  # constants of EDSR that LIIF does not apply
 
 

@@ -51,6 +51,7 @@ class Network(nn.Module):
     """
 
     mean: Tensor
+    point_bytes = 40_000  # of working memory to decode a point: the values of 512 components
 
     def __init__(self, spec: Spec) -> None:
         super().__init__()

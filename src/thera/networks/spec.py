@@ -17,7 +17,8 @@ BACKBONES = ("edsr", "rdn")
 VARIANTS = {"air": 32, "plus": 512, "pro": 512}  # of Thera: the number of components c of each
 WHOLE = 1 << 20  # cells: more than a picture has on a side
 #: Other methods: the cells on each side of its own that an output pixel is decoded from.
-DECODERS = {"liif": 2}
+DECODERS = {"sinc": 18, "metasr": 2, "liif": 2, "lte": 2, "srno": WHOLE, "cuf": 2, "ciaosr": WHOLE}
+DECODERS |= {"clit": 4, "msit": 9}
 
 # The receptive field of one feature: input pixels on each side. In Pro every Swin layer adds half a window,
 # the first layer of a group a whole one, every convolution one pixel: (1+7+4·6) + (1+7+4·5) + 3.

@@ -6,12 +6,22 @@ from typing import Any
 
 from torch import Tensor
 
+from thera.networks.decoders.ciaosr import CiaoSR
+from thera.networks.decoders.clit import CLIT
+from thera.networks.decoders.cuf import CUF
 from thera.networks.decoders.decoder import Decoder
 from thera.networks.decoders.liif import LIIF
+from thera.networks.decoders.lte import LTE
+from thera.networks.decoders.metasr import MetaSR
+from thera.networks.decoders.msit import MSIT
+from thera.networks.decoders.sinc import Sinc
+from thera.networks.decoders.srno import SRNO
 from thera.networks.network import Network, Points
 from thera.networks.spec import STD, Spec
 
-DECODERS: dict[str, type[Decoder]] = {"liif": LIIF}
+DECODERS: dict[str, type[Decoder]] = {
+    decoder.__name__.lower(): decoder for decoder in (Sinc, MetaSR, LIIF, LTE, SRNO, CUF, CiaoSR, CLIT, MSIT)
+}
 
 
 class Decoded(Network):
@@ -28,6 +38,7 @@ class Decoded(Network):
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
         self.decoder = DECODERS[spec.variant]()
+        self.point_bytes = self.decoder.point_bytes
 
     def maps(self, features: Tensor, image: Tensor) -> Any:
         return self.decoder.maps(features, self.normalised(image))

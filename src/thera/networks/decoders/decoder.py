@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from thera.networks.network import Points
+from thera.networks.network import MLP, Points
 
 WIDTH = 64  # channels of a backbone's features
 
@@ -19,6 +19,8 @@ class Decoder(nn.Module):
 
     Offsets are in cells times two, as in the published codes: [-1, 1] across a cell.
     """
+
+    point_bytes = 12_000  # of working memory for each point
 
     def maps(self, features: Tensor, image: Tensor) -> Any:
         """What does not depend on the points, from features (N×64×H×W) and the normalised image (N×3×H×W)."""
@@ -66,6 +68,17 @@ def gather(maps: Tensor, index: Tensor) -> Tensor:
     return rows[(index + first).flatten()].view(N, -1, C)
 
 
+def unfold(maps: Tensor) -> Tensor:
+    """N×9C×H×W: each cell's 3×3 surroundings, zeros outside; channel by channel, then row by row."""
+    return F.unfold(maps, 3, padding=1).unflatten(2, maps.shape[2:])
+
+
+def linear_in(x: Tensor, layer: nn.Linear) -> Tensor:
+    """`layer` of a few numbers, in float32 whatever autocast says: positions need it."""
+    with torch.autocast(x.device.type, enabled=False):
+        return layer(x.float())
+
+
 def linear2(x: Tensor, weight: Tensor) -> Tensor:
     """x (…×2) times the transposed weight (C×2), in float32 whatever autocast says: positions need it."""
     return x[..., :1] * weight[:, 0].float() + x[..., 1:] * weight[:, 1].float()
@@ -77,3 +90,24 @@ def bilinear(image: Tensor, at: Tensor) -> Tensor:
     grid = 2 * at.flip(-1) / size - 1
     sampled = F.grid_sample(image.float(), grid[:, None], padding_mode="border", align_corners=False)
     return sampled[:, :, 0].transpose(1, 2)
+
+
+class CellMLP(nn.Module):
+    """A perceptron of (maps of a cell, offset, size of the output pixel).
+
+    The first layer is linear in the maps: that part is computed once for each cell, not for each point.
+    """
+
+    def __init__(self, channels: int, hidden: int, *widths: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(channels + 4, hidden)
+        self.mlp = MLP(hidden, *widths)
+
+    def maps(self, cells: Tensor) -> Tensor:
+        """N×C×H×W → N×hidden×H×W."""
+        return F.conv2d(cells, self.first.weight[:, :-4, None, None], self.first.bias)
+
+    def forward(self, maps: Tensor, cell: Tensor, offset: Tensor, step: Tensor) -> Tensor:
+        by_offset, by_size = self.first.weight[:, -4:].split(2, dim=1)
+        hidden = gather(maps, cell) + linear2(offset, by_offset) + linear2(2 * step, by_size)
+        return self.mlp(torch.relu(hidden))

@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from thera.networks.decoders.decoder import WIDTH, Decoder, corners, gather, linear2
-from thera.networks.network import MLP, Points
-
-UNFOLDED = 9 * WIDTH
+from thera.networks.decoders.decoder import WIDTH, CellMLP, Decoder, corners, unfold
+from thera.networks.network import Points
 
 
 class LIIF(Decoder):
     """A perceptron of (3×3 features of a cell, offset, size of the output pixel), for the four cells around a
     point, blended by the areas of the opposite rectangles. 346,883 parameters.
-
-    The first layer is linear in the features: that part is computed once for each cell, as a convolution.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.first = nn.Linear(UNFOLDED + 4, 256)
-        self.mlp = MLP(256, 256, 256, 256, 3)
+        self.perceptron = CellMLP(9 * WIDTH, 256, 256, 256, 256, 3)
 
     def maps(self, features: Tensor, image: Tensor) -> Tensor:
-        weight = self.first.weight[:, :UNFOLDED].reshape(-1, WIDTH, 3, 3)
-        return F.conv2d(features, weight, self.first.bias, padding=1)
+        return self.perceptron.maps(unfold(features))
 
     def forward(self, maps: Tensor, points: Points) -> Tensor:
-        by_offset, by_size = self.first.weight[:, UNFOLDED:].split(2, dim=1)
-        size = linear2(2 * points.step, by_size)
         colours = 0
-        for index, offset, weight in corners(points.at, maps.shape):
-            hidden = torch.relu(gather(maps, index) + linear2(offset, by_offset) + size)
-            colours = colours + weight[..., None] * self.mlp(hidden).float()
+        for cell, offset, weight in corners(points.at, maps.shape):
+            colours = colours + weight[..., None] * self.perceptron(maps, cell, offset, points.step).float()
         return colours  # type: ignore[return-value]
