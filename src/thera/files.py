@@ -141,3 +141,9 @@ def check_place(output: Path, overwrite: bool, source: Path | None = None) -> No
             raise ImageFileError(f"The output {output} is a pipe or a device: choose another name.")
         if not overwrite:
             raise ImageFileError(f"The output {output} exists: pass --overwrite to replace it.")
+
+
+def cache_folder() -> Path:
+    """Where this system keeps what Thera can compute again."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
+    return Path(home) / "thera"

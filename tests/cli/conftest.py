@@ -1,8 +1,10 @@
 """The real program, run in this process, and photographs to run it on."""
 
 import io
+import json
+from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,6 +16,16 @@ class Result(NamedTuple):
     status: int
     out: str
     err: str
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The lines of --json."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many files have each status."""
+        return dict(Counter(record["status"] for record in self.records))
 
 
 Program = Callable[..., Result]

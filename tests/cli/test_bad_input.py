@@ -145,7 +145,7 @@ def test_a_bad_file_in_json_is_a_record_with_its_error(thera, folder):
 
     result = thera("upscale", folder / "cut.png", "-s", 2, "--json")
     assert result.status == 1
-    (record,) = json.loads(result.out)["files"]
+    record = json.loads(result.out)
     assert record["status"] == "failed"
     assert "cut short" in record["error"]
 
@@ -230,7 +230,7 @@ def test_json_holds_names_that_are_no_utf_8(tmp_path, png):
     command = [sys.executable, "-m", "thera", "upscale", name, "-s", "1.5", "-m", "edsr-air", "--json", "-q"]
     run = subprocess.run(command, capture_output=True)
     assert run.returncode == 0, run.stderr
-    (record,) = json.loads(run.stdout)["files"]
+    record = json.loads(run.stdout)
     assert os.fsencode(record["output"]).endswith(b"/caf\xe9_x1.5.png")
 
 

@@ -33,9 +33,7 @@ def scene(make, photo):
 
 def test_upscale_sends_rasters_to_their_own_reader(thera, scene):
     output = scene.with_name("big.tif")
-    record = json.loads(thera("upscale", scene, output, "-s", 1.5, "-m", "edsr-air", "--cog", "--json"))[
-        "files"
-    ][0]
+    record = json.loads(thera("upscale", scene, output, "-s", 1.5, "-m", "edsr-air", "--cog", "--json"))
     assert record["to"] == [225, 180] and record["depth"] == "16-bit"
     assert "stand for black and white" in record["notes"][0]
     with rasterio.open(output) as dataset:

@@ -3,7 +3,7 @@
 import pytest
 
 from thera.cli.main import run
-from thera.cli.serve import default_cache
+from thera.files import cache_folder
 from thera.iiif import running
 
 
@@ -29,4 +29,4 @@ def test_program_serves_the_folder_with_its_options(folder, tmp_path, capfd, mon
 
 def test_fields_are_kept_where_the_system_keeps_caches(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_cache() == tmp_path / "thera" / "fields"
+    assert cache_folder() == tmp_path / "thera"

@@ -1,81 +1,128 @@
 """Messages and progress bars on stderr."""
 
+import re
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from thera.cli.timing import human_time
 from thera.memory import human_bytes
 
 if TYPE_CHECKING:
     from thera.geo.upscaling import RasterScaling
     from thera.imaging.files import FileScaling
+    from thera.models import Info
 
 #: Encoded pixels per input pixel that are worth a note.
 MUCH_OVERLAP = 1.6
-#: Seconds before a progress bar appears.
-BAR_DELAY = 2.0
+#: Seconds before a progress bar appears, and between its movements.
+BAR_DELAY, BAR_STEP = 0.5, 0.2
+#: A bar is never this far before the work has got there.
+ALMOST = 0.95
+
+
+def echo(text: str) -> None:
+    """Prints a line on stderr. If that is closed or full, nobody reads it, which is no reason to stop."""
+    with suppress(OSError):
+        click.echo(text, err=True)
+
+
+def engine_of(info: "Info", ensemble: bool) -> str:
+    """
+    >>> from types import SimpleNamespace as N
+    >>> engine_of(N(name="edsr-air", engine="torch", device="cuda", precision="bf16"), True)
+    'edsr-air (torch on cuda, bf16, 4 rotations)'
+    """
+    precision = "" if info.precision == "f32" else f", {info.precision}"
+    return f"{info.name} ({info.engine} on {info.device}{precision}{', 4 rotations' if ensemble else ''})"
 
 
 @dataclass
 class Feedback:
-    """Writes messages to stderr, unless `quiet`."""
+    """Writes messages to stderr, unless `quiet`.
+
+    `shown` has other names, such as stdin, for some paths without their extensions.
+    """
 
     quiet: bool
+    shown: dict[str, str] = field(default_factory=dict)
+
+    def named(self, text: str) -> str:
+        """The text with the names that paths are shown by."""
+        for path, name in self.shown.items():
+            text = re.sub(rf"{re.escape(path)}(\.\w+)?", name, text)
+        return text
 
     def say(self, text: str) -> None:
         if self.quiet:
             return
-        if "tqdm" in sys.modules:  # writes above a progress bar
-            sys.modules["tqdm"].tqdm.write(text, file=sys.stderr)
+        if "tqdm" in sys.modules and sys.stderr.isatty():  # writes above a progress bar
+            sys.modules["tqdm"].tqdm.write(self.named(text), file=sys.stderr)
         else:
-            click.echo(text, err=True)
+            echo(self.named(text))
 
-    def plan(self, source: str, job: "FileScaling | RasterScaling", ensemble: bool) -> None:
-        """Shows the plan in one line: sizes, model, engine, tiles, memory."""
-        plan, info = job.plan, job.model.info
+    def plan(self, source: str, job: "FileScaling | RasterScaling", seconds: float | None, dry: bool) -> None:
+        """Shows the plan in one line: sizes, model, engine, tiles, memory, time."""
+        plan = job.plan
         (H, W), (rows, cols) = plan.source, plan.size
-        engine = f"{info.engine} on {info.device}" + (
-            "" if info.precision == "f32" else f", {info.precision}"
-        )
-        tiles = "1 tile" if job.tiles == 1 else f"{job.tiles} tiles"
-        rotations = ", 4 rotations" if ensemble else ""
-        self.say(
-            f"{source} {W}×{H} → {job.output} {cols}×{rows}"
-            f" | {info.name} ({engine}{rotations}) | {tiles} | about {human_bytes(plan.memory)}"
-        )
+        tiles = "1 tile" if job.tiles == 1 else f"{job.tiles:,} tiles"
+        took = "" if seconds is None else f" | about {human_time(seconds)}"
+        disk = f" | up to {human_bytes(job.disk)} on disk" if dry else ""
+        engine = engine_of(job.model.info, job.options.ensemble)
+        need = f"{tiles}, {human_bytes(plan.memory)}{took}{disk}"
+        self.say(f"{source} {W}×{H} → {job.output} {cols}×{rows} | {engine} | {need}")
+        self.notes(job)
+
+    def notes(self, job: "FileScaling | RasterScaling") -> None:
+        """What a user should know of a file."""
         for note in job.notes:
             self.say(f"  note: {note}")
-        if plan.overlap > MUCH_OVERLAP:
-            share = 1 - 1 / plan.overlap
+        if job.plan.overlap > MUCH_OVERLAP:
+            share = 1 - 1 / job.plan.overlap
             self.say(f"  note: {share:.0%} of the work is overlap between tiles; more --memory reduces it")
 
     @contextmanager
-    def progress(self, total: int, name: str, unit: str = "px") -> Iterator[Callable[[float], object]]:
-        """A progress bar with the rate and the time left. It appears after a delay, on terminals only."""
+    def progress(
+        self, total: float, name: str, seconds: float | None = None, steps: int = 1
+    ) -> Iterator[Callable[[float], object]]:
+        """A progress bar with the time left. It appears after a delay, on terminals only.
+
+        If it is known how many `seconds` all of it takes, the bar also moves between two of the `steps` in
+        which progress is reported.
+        """
         if self.quiet or not sys.stderr.isatty():
             yield lambda done: None
             return
         from tqdm import tqdm
 
-        done = Event()
+        done, reported, ended = 0.0, time.monotonic(), Event()
+
+        def count(part: float) -> None:
+            nonlocal done, reported
+            done, reported = done + part, time.monotonic()
 
         def show(bar: Any) -> None:
-            """Refreshes the bar between its updates, since one tile may take longer than the delay."""
-            if not done.wait(BAR_DELAY):
-                bar.delay = 0
-                while not done.wait(0.5):
-                    bar.refresh()
+            pause = BAR_DELAY
+            while not ended.wait(pause):
+                ahead = 0.0
+                if seconds:
+                    ahead = min(ALMOST / steps, (time.monotonic() - reported) / seconds) * total
+                bar.delay, pause = 0, BAR_STEP
+                bar.n = max(bar.n, min(done + ahead, ALMOST * total))
+                bar.refresh()
 
-        with tqdm(total=total, desc=name, unit=unit, unit_scale=True, delay=BAR_DELAY, leave=False) as bar:
+        form = "{desc} {percentage:3.0f}% {bar:24} {remaining} left"
+        with tqdm(total=total, desc=name, bar_format=form, smoothing=0, delay=BAR_DELAY, leave=False) as bar:
             clock = Thread(target=show, args=(bar,), daemon=True)
             clock.start()
             try:
-                yield bar.update
+                yield count
             finally:
-                done.set()
+                ended.set()
                 clock.join()

@@ -65,22 +65,27 @@ def main() -> NoReturn:
     Unloading ONNX Runtime and NumPy would take longer than starting Python, and everything is written by
     then. If PyTorch is loaded, the usual exit lets it clean up.
     """
+    _have_streams()
     try:
         run()
     except SystemExit as ended:
+        for name in ("stdout", "stderr"):
+            try:
+                getattr(sys, name).flush()
+            except (OSError, ValueError):  # a full disk, or a pipe whose reader has gone
+                setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
         if "torch" in sys.modules:
             raise
-        with suppress(OSError, ValueError):  # a pipe whose reader has gone
-            sys.stdout.flush()
-            sys.stderr.flush()
         os._exit(ended.code if isinstance(ended.code, int) else 1 if ended.code else 0)
 
 
 def run(arguments: list[str] | None = None) -> NoReturn:
     """Runs the program and exits: 0 for success, 1 for a failure, 2 for wrong usage."""
-    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-        signal.signal(number, _stop)
     try:
+        for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+            signal.signal(number, _stop)
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         status = cli.main(arguments, prog_name="thera", standalone_mode=False)
         sys.exit(status if isinstance(status, int) else 0)
     except click.exceptions.Exit as done:
@@ -91,11 +96,11 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     except click.ClickException as error:
         _fail(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one changes nothing
         _fail("Interrupted: no partial output was left.", 130)
     except TheraError as error:
         _fail(str(error), 1)
     except BrokenPipeError:
-        sys.stderr.close()  # otherwise the interpreter reports the error again
         sys.exit(1)
 
 
@@ -105,5 +110,17 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _fail(sentence: str, status: int) -> NoReturn:
-    click.echo(f"thera: {sentence}", err=True)
+    with suppress(OSError):  # nobody reads a stream that is closed or full
+        click.echo(f"thera: {sentence}", err=True)
     sys.exit(status)
+
+
+def _have_streams() -> None:
+    """Puts the null device in place of streams that are closed, so that no file gets their numbers."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115

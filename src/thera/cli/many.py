@@ -24,6 +24,8 @@ from thera.values.meaning import Meaning
 
 #: The least default memory of each of several tasks, in bytes.
 LEAST_MEMORY = 1 << 30
+#: Stands for the place of a file among many in a worker's messages.
+PLACE = "\0"
 
 
 class Cluster(NamedTuple):
@@ -44,8 +46,8 @@ class Cluster(NamedTuple):
         return max(LEAST_MEMORY, default_memory() // tasks) if given is None else given // tasks
 
 
-def scale_files(scaler: Scaler, items: Sequence[Item], cluster: Cluster) -> list[Record]:
-    """Scales several files at a time, and returns their records in order."""
+def scale_files(scaler: Scaler, items: Sequence[Item], cluster: Cluster) -> Iterator[Record]:
+    """Scales several files at a time, and gives their records as they end."""
     distributed = require("distributed", "dask", "scaling several files at a time")
     from thera.dask.clusters import connected
 
@@ -55,23 +57,19 @@ def scale_files(scaler: Scaler, items: Sequence[Item], cluster: Cluster) -> list
         items = [Item(path.resolve(), folder.resolve(), stem) for path, folder, stem, _ in items]
     memory = cluster.memory(scaler.request.options.memory, workers)
     request = replace(scaler.request, options=replace(scaler.request.options, memory=memory))
-    choice = replace(scaler.choice, threads=threads)
-    records: list[Record] = [{} for _ in items]
+    choice = replace(scaler.choice, threads=scaler.choice.threads or threads)
     with (
         _without_partial_files(items, cluster),
         connected(cluster.scheduler, workers, cores=cluster.cores) as client,
-        scaler.feedback.progress(len(items), "all files", unit=" files") as progress,
+        scaler.feedback.progress(len(items), f"{len(items):,} files") as progress,
     ):
-        futures = {
-            client.submit(scale_file, request, choice, each, pure=False): at for at, each in enumerate(items)
-        }
-        for future in distributed.as_completed(futures):
-            at = futures[future]
-            records[at], messages = _outcome(future, items[at].source)
+        futures = {client.submit(scale_file, request, choice, item, pure=False): item for item in items}
+        for count, future in enumerate(distributed.as_completed(futures), 1):
+            record, messages = _outcome(future, futures[future].source)
             for message in messages:
-                scaler.feedback.say(message)
+                scaler.feedback.say(message.replace(PLACE, f"{count:,} of {len(items):,}", 1))
             progress(1)
-    return records
+            yield record
 
 
 def scale_file(request: Request, choice: ModelChoice, item: Item) -> tuple[Record, list[str]]:
@@ -79,7 +77,7 @@ def scale_file(request: Request, choice: ModelChoice, item: Item) -> tuple[Recor
     with _making:
         scaler = copy.copy(_scaler(request, choice))
     scaler.feedback = collected = Messages()
-    return scaler.attempt(item, one_of_many=True), collected.messages
+    return scaler.attempt(item, PLACE), collected.messages
 
 
 class Messages(Feedback):
@@ -187,10 +185,13 @@ def _scale_store(scaler: Scaler, source: Path, output: Path | None, cluster: Clu
             f"{source} {job.source[1]}×{job.source[0]} → {job.output} {job.size[1]}×{job.size[0]}"
             f" | {info.name} ({info.engine} on {info.device}) | {job.chunks} chunks, {tasks} at a time"
         )
-        with scaler.feedback.progress(job.chunks, source.name, unit=" chunks") as progress:
+        record = done(job.output, job.source, job.size, "zarr", job.dtypes, scaler.loaded())
+        record |= {"ensemble": request.options.ensemble, "tiles": job.chunks, "notes": []}
+        if scaler.dry:
+            return record | {"status": "planned"}
+        with scaler.feedback.progress(job.chunks, source.name) as progress:
             job.run(progress)
-    record = done(job.output, job.source, job.size, "zarr", job.dtypes, scaler.loaded())
-    return record | {"ensemble": request.options.ensemble, "tiles": job.chunks, "notes": []}
+    return record
 
 
 @contextmanager

@@ -1,23 +1,29 @@
 """Scales files and folders for `thera upscale`, one file after the other."""
 
+import math
 import os
 import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from thera.cli.feedback import Feedback
+from thera.cli.timing import Clock, human_time
 from thera.errors import ImageFileError, InvalidInput, TheraError
+from thera.field.threads import limit_threads
 from thera.files import reason_of
 from thera.geo.files import Item, Request, prepare
 from thera.models.choice import ModelChoice
 
 if TYPE_CHECKING:
+    from thera.geo.upscaling import RasterScaling
+    from thera.imaging.files import FileScaling
     from thera.models import Model
 
 Record = dict[str, Any]  # the result of a file, as --json prints it
@@ -25,18 +31,24 @@ Record = dict[str, Any]  # the result of a file, as --json prints it
 
 @dataclass
 class Scaler:
-    """Scales files by one request, with a model that is loaded once."""
+    """Scales files by one request, with a model that is loaded once. `dry`: only plans, writes nothing."""
 
     feedback: Feedback
     request: Request
     choice: ModelChoice
+    dry: bool = False
 
     def __post_init__(self) -> None:
+        limit_threads(self.choice.threads)
         # The model loads in another thread while this one imports the rest and reads the image.
         self._loading = ThreadPoolExecutor(1).submit(self.choice.load)
 
     def loaded(self) -> "Model":
         return self._loading.result()
+
+    @cached_property
+    def clock(self) -> Clock:
+        return Clock(self.loaded(), self.choice.threads)
 
     def file_item(self, source: Path, output: Path | None) -> Item:
         """A single file, scaled into `output`, a file or folder, or beside the input."""
@@ -48,23 +60,31 @@ class Scaler:
     def items(self, sources: list[Path], output: Path | None, recursive: bool) -> list[Item]:
         """Every image of a folder, or of several files and folders."""
         if len(sources) == 1:
+            if output is not None and not os.path.isdir(output.parent):
+                raise ImageFileError(
+                    f"The folder {output.parent} of the output does not exist: make it first."
+                )
             return self.folder_items(sources[0], output, recursive)
         for source in sources:
             if source.suffix == ".zarr":
                 raise InvalidInput(f"{source} is a Zarr store: scale it by itself.")
-        if output is not None:
-            if os.path.exists(output) and not os.path.isdir(output):
-                raise ImageFileError(f"The output {output} is a file: several inputs need a folder.")
-            self.loaded()  # an unknown model is refused before any folder is made
-            make_folder(output)
+        if output is not None and os.path.exists(output) and not os.path.isdir(output):
+            raise ImageFileError(f"The output {output} is a file: several inputs need a folder.")
         items: list[Item] = []
         for source in sources:
             if os.path.isdir(source):
                 folder = None if output is None else output / source.resolve().name
                 items += self.folder_items(source, folder, recursive)
             else:
-                items.append(self.file_item(source, output))
+                stem = f"{source.stem}_{self.request.target.label}"
+                items.append(Item(source, output or source.parent, stem))
         return _told_apart(items)
+
+    def make_folders(self, items: list[Item]) -> None:
+        """Makes the folders of all outputs, once it is known that there is such a model."""
+        self.loaded()
+        for folder in dict.fromkeys(item.folder for item in items):
+            make_folder(folder)
 
     def folder_items(self, source: Path, output: Path | None, recursive: bool) -> list[Item]:
         """Every image of a folder, sorted by name."""
@@ -74,8 +94,6 @@ class Scaler:
         target = output or folder.with_name(f"{folder.name}_{self.request.target.label}")
         if os.path.exists(target) and (not target.is_dir() or target.samefile(source)):
             raise ImageFileError(f"The output {target} must be a folder of its own: choose another name.")
-        if not os.path.isdir(target.parent):
-            raise ImageFileError(f"The folder {target.parent} of the output does not exist: make it first.")
         inside = Path(os.path.realpath(target))  # outputs of an earlier call are not inputs
         images = [
             path
@@ -87,48 +105,76 @@ class Scaler:
         if not images:
             hint = "" if recursive else " (--recursive also searches its folders)"
             raise ImageFileError(f"The folder {source} has no images in it{hint}.")
-        self.loaded()  # an unknown model is refused before any folder is made
         return list(_placed(images, source, target))
 
-    def attempt(self, item: Item, one_of_many: bool = False) -> Record:
-        """Scales one file, and returns its record. Errors are part of the record."""
+    def attempt(self, item: Item, place: str = "") -> Record:
+        """Scales one file, and returns its record. Errors are part of the record.
+
+        `place`: "37 of 1,000" for one of many files. They are skipped if they are done.
+        """
         record: Record = {"input": str(item.source)}
         try:
-            if one_of_many and not self.request.file.overwrite:
+            if place and not self.request.file.overwrite:
                 for output in filter(os.path.isfile, self.request.outputs(item)):
                     return record | {"output": str(output), "status": "skipped"}
-            return record | self._scale(item, one_of_many)
+            return record | self._scale(item, place)
         except MemoryError:
             error: Exception = InvalidInput(f"{item.source} needs more memory than there is: lower --memory.")
         except TheraError as problem:
             error = problem
-            if one_of_many and str(item.source) not in str(problem):
+            if place and str(item.source) not in str(problem):
                 error = ImageFileError(f"{item.source}: {problem}")
         except Exception as problem:
-            if not one_of_many:
+            if not place or isinstance(problem, click.ClickException):
                 raise
             # An unexpected error must not stop the other files.
             error = ImageFileError(f"{item.source} could not be scaled: {problem!r}.")
-        return record | {"status": "failed", "error": str(error)}
+        return record | {"status": "failed", "error": self.feedback.named(str(error))}
 
-    def _scale(self, item: Item, one_of_many: bool) -> Record:
+    def _scale(self, item: Item, place: str) -> Record:
         began = time.monotonic()
-        job = prepare(item, self.loaded(), self.request)
-        plan, ensemble = job.plan, self.request.options.ensemble
-        if self.request.file.quality is not None and not one_of_many and not job.form.lossy:
+        job = self._planned(item) if self.dry else prepare(item, self.loaded(), self.request)
+        if self.request.file.quality is not None and not place and not job.form.lossy:
             name = job.form.name.upper()
             raise click.UsageError(f"--quality is for JPEG, WebP and AVIF, and this is {name}: leave it out.")
-        self.feedback.plan(str(item.source), job, ensemble)
-        with self.feedback.progress(plan.size[0] * plan.size[1], item.source.name) as progress:
-            job.run(progress)
+        plan, feedback = job.plan, self.feedback
+        estimate = None if feedback.quiet and not self.dry else self.clock.estimate(job, always=self.dry)
         record = done(job.output, plan.source, plan.size, job.form.name, job.depth, job.model)
-        return record | {
-            "ensemble": ensemble,
+        record |= {
+            "ensemble": self.request.options.ensemble,
             "tiles": job.tiles,
             "memory": plan.memory,
-            "seconds": round(time.monotonic() - began, 3),
+            "seconds": 0.0,
             "notes": list(job.notes),
         }
+        if self.dry or not place:
+            feedback.plan(f"{place}  {item.source}" if place else str(item.source), job, estimate, self.dry)
+        if self.dry:
+            return record | {"status": "planned", "seconds": round(estimate or 0, 1), "disk": job.disk}
+        label = f"{place} files · {item.source.name}" if place else item.source.name
+        with feedback.progress(math.prod(plan.size), feedback.named(label), estimate, job.tiles) as progress:
+            job.run(progress)
+        seconds = time.monotonic() - began
+        if estimate is not None:
+            self.clock.learn(job, seconds)
+        if place:
+            (H, W), (rows, cols) = plan.source, plan.size
+            feedback.say(f"{place}  {item.source} {W}×{H} → {cols}×{rows} in {human_time(seconds)}")
+            feedback.notes(job)
+        else:
+            feedback.say(f"{job.output} is done in {human_time(seconds)}.")
+        return record | {"seconds": round(seconds, 3)}
+
+    def _planned(self, item: Item) -> "FileScaling | RasterScaling":
+        """The job of an item whose folder may not be there yet: it is checked where it would be made."""
+        existing = item.folder
+        while not os.path.isdir(existing) and existing != existing.parent:
+            existing = existing.parent
+        request = self.request
+        if existing != item.folder:
+            request = replace(request, file=replace(request.file, overwrite=True))
+        job = prepare(item._replace(folder=existing), self.loaded(), request)
+        return replace(job, output=item.output or item.folder / job.output.name)
 
 
 def done(
@@ -200,12 +246,10 @@ def _files_in(folder: Path, recursive: bool) -> list[Path]:
 
 
 def _placed(images: list[Path], source: Path, target: Path) -> Iterator[Item]:
-    """The images of a folder as items in another folder, whose subfolders are created."""
+    """The images of a folder as items in another folder."""
     names = Counter(path.relative_to(source).with_suffix("") for path in images)
     for path in images:
         name = path.relative_to(source).with_suffix("")
         # a.gif and a.heic must not both become a.png
         stem = name if names[name] == 1 else path.relative_to(source)
-        folder = target / stem.parent
-        make_folder(folder)
-        yield Item(path, folder, stem.name)
+        yield Item(path, target / stem.parent, stem.name)

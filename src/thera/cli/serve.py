@@ -1,12 +1,12 @@
 """`thera serve`: a folder of images through the IIIF Image API."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import click
 
 from thera.cli.parameters import BYTES, engine_options
+from thera.files import cache_folder
 
 #: Viewers wait for what they see: the fastest model, unless another is asked for.
 MODEL = "edsr-air"
@@ -76,7 +76,7 @@ def command(folder: Path, host: str, port: int, quiet: bool, **given: Any) -> No
     from thera.models import load
 
     model = load(given.pop("model"), *(given.pop(name) for name in ("engine", "device", "precision")))
-    cache = given.pop("cache") or default_cache()
+    cache = given.pop("cache") or cache_folder() / "fields"
     kept = None if given.pop("no_cache") else cache
     server = Server(folder, model, Settings(cache=kept, **given))
     with listening(port, host) as listener:
@@ -87,9 +87,3 @@ def command(folder: Path, host: str, port: int, quiet: bool, **given: Any) -> No
             click.echo(f"{folder}: {images} at {address}, by {model.name}. Ctrl-C ends it.")
             click.echo(f"For Mirador and other IIIF viewers: {address}iiif/3/collection.json")
         run(server, listener, quiet)
-
-
-def default_cache() -> Path:
-    """Where this system keeps what can be computed again."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
-    return Path(home) / "thera" / "fields"

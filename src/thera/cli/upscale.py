@@ -4,6 +4,7 @@ import json
 import os
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,17 @@ import click
 
 from thera.cli.parameters import BYTES, NamedPath, Parsed, Size, engine_options, model_option
 from thera.errors import InvalidInput
+from thera.files import reason_of
 from thera.models.choice import ModelChoice
 
 if TYPE_CHECKING:
+    from thera.cli.run import Record, Scaler
     from thera.geo.files import Request
     from thera.imaging.sizing import Paper
+
+
+#: What is said of files of each status.
+STATUS = {"done": "done", "planned": "to do", "skipped": "already there", "failed": "failed"}
 
 
 def scale_of(text: str) -> float:
@@ -105,13 +112,17 @@ def paper_of(text: str) -> "Paper":
     type=click.IntRange(1),
     help="Read images up to this many pixels. [default: 268 million]",
 )
+@click.option("--threads", type=click.IntRange(1), help="Use at most this many threads. [default: all cores]")
+@click.option("--dry-run", is_flag=True, help="Only show the plan: sizes, tiles, memory, time, disk.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
-@click.option("--json", "as_json", is_flag=True, help="Print a summary for machines on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON on stdout when a file ends.")
 def command(
     paths: tuple[Path, ...],
     out: Path | None,
     as_json: bool,
     quiet: bool,
+    dry_run: bool,
+    threads: int | None,
     workers: int | None,
     scheduler: str | None,
     recursive: bool,
@@ -136,6 +147,7 @@ def command(
     thera upscale map.tif --scale 8 --memory 1GiB     any size in bounded memory
     thera upscale photo.jpg --scale 0.3               down, without aliasing
     thera upscale scene.tif out.tif -s 2.5 --cog      a GeoTIFF keeps bands, coordinates and nodata
+    curl URL | thera upscale - -s 2 > large.jpg       from stdin, to stdout
 
     OUTPUT defaults to a name beside INPUT that says the scale. Of two names the second is the output, unless
     it is a picture that exists: then --out has to say which it is. Three or more are all inputs.
@@ -146,7 +158,7 @@ def command(
     On two cores a photograph of one megapixel takes about 15 seconds with edsr-air and a minute with
     edsr-plus, which sees more around every pixel.
     """
-    from thera.cli.feedback import Feedback
+    from thera.cli.feedback import Feedback, echo
     from thera.cli.run import Scaler
 
     began = time.monotonic()
@@ -160,42 +172,91 @@ def command(
         raise click.UsageError("--workers and --scheduler are for folders, several inputs and Zarr stores.")
     if recursive and not has_folders:
         raise click.UsageError("--recursive is for folders, and none was given: leave it out.")
+    if others and Path("-") in sources:
+        raise click.UsageError("Stdin (-) is one picture: give it without other inputs.")
+    if as_json and (output == Path("-") or (output is None and source == Path("-"))):
+        raise click.UsageError("--json and the picture would both be written to stdout: name an output file.")
     if workers is not None and scheduler is not None:
         raise click.UsageError("--workers start here, and --scheduler has its own workers: give one of them.")
     try:
         request = request_of(**given)
     except InvalidInput as error:
         raise click.UsageError(str(error)) from error
-    scaler = Scaler(Feedback(quiet), request, ModelChoice(model, engine, device, precision))
-    if is_store or several:
-        from thera.cli.many import Cluster, scale_files, scale_store
+    choice = ModelChoice(model, engine, device, precision, threads or 0)
+    scaler = Scaler(Feedback(quiet), request, choice, dry_run)
+    records, lost = [], None
+    for record in results(scaler, sources, output, recursive, workers, scheduler):
+        records.append(record)
+        if as_json and lost is None:
+            try:
+                click.echo(json_line(record))
+            except OSError as error:  # a stream that is closed or full is no reason to stop
+                lost = error
+    failed = [record for record in records if record["status"] == "failed"]
+    if len(records) > 1:
+        scaler.feedback.say(summary(records, time.monotonic() - began))
+    if dry_run:
+        scaler.feedback.say("Nothing was written: this was a dry run.")
+    for record in failed:
+        echo(f"thera: {record['error']}")
+    if lost is not None and not isinstance(lost, BrokenPipeError):
+        echo(f"thera: The results could not be written to stdout: {reason_of(lost)}.")
+    return 1 if failed or lost else 0
 
-        cluster = Cluster(workers, scheduler)
-    if is_store and not others:
-        records = [scale_store(scaler, source, output, cluster)]
-    elif not (has_folders or others):
-        records = [scaler.attempt(scaler.file_item(source, output))]
+
+def results(
+    scaler: "Scaler",
+    sources: list[Path],
+    output: Path | None,
+    recursive: bool,
+    workers: int | None,
+    scheduler: str | None,
+) -> Iterator["Record"]:
+    """Scales all inputs, and gives the record of each as it ends."""
+    source, *others = sources
+    several = not scaler.dry and (workers is not None or scheduler is not None)
+    if source.suffix == ".zarr" and not others:
+        from thera.cli.many import Cluster, scale_store
+
+        yield scale_store(scaler, source, output, Cluster(workers, scheduler))
+    elif not others and not os.path.isdir(source):
+        from thera.cli.pipes import STDIN, STDOUT, is_pipe, scale_piped
+
+        if is_pipe(source, STDIN) or is_pipe(output, STDOUT):
+            yield scale_piped(scaler, source, output)
+        else:
+            yield scaler.attempt(scaler.file_item(source, output))
     else:
         items = scaler.items(sources, output, recursive)
+        if not scaler.dry:
+            scaler.make_folders(items)
         if several:
-            records = scale_files(scaler, items, cluster)
+            from thera.cli.many import Cluster, scale_files
+
+            yield from scale_files(scaler, items, Cluster(workers, scheduler))
         else:
-            records = [scaler.attempt(item, one_of_many=True) for item in items]
-    failed = [record for record in records if record["status"] == "failed"]
-    if as_json:
-        counts = {s: sum(record["status"] == s for record in records) for s in ("done", "skipped", "failed")}
-        summary = {"files": records, **counts, "seconds": round(time.monotonic() - began, 3)}
-        text = json.dumps(summary, indent=2, ensure_ascii=False)
-        # A name that is no UTF-8 holds surrogates, which cannot be printed: they are escaped.
-        click.echo(re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text))
-    if len(records) > 1:
-        skipped = sum(record["status"] == "skipped" for record in records)
-        scaler.feedback.say(
-            f"{len(records) - skipped - len(failed)} done, {skipped} already there, {len(failed)} failed"
-        )
-    for record in failed:
-        click.echo(f"thera: {record['error']}", err=True)
-    return 1 if failed else 0
+            for count, item in enumerate(items, 1):
+                yield scaler.attempt(item, f"{count:,} of {len(items):,}")
+
+
+def json_line(record: "Record") -> str:
+    """A record as one line of JSON. A name that is no UTF-8 holds surrogates, which are escaped."""
+    text = json.dumps(record, ensure_ascii=False)
+    return re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def summary(records: "list[Record]", seconds: float) -> str:
+    """One line about several files."""
+    from thera.cli.timing import human_time
+    from thera.memory import human_bytes
+
+    count = {name: [r for r in records if r["status"] == name] for name in STATUS}
+    parts = [f"{len(found):,} {STATUS[name]}" for name, found in count.items() if found]
+    planned = count["planned"]
+    if planned:
+        took, disk = (sum(record[name] for record in planned) for name in ("seconds", "disk"))
+        return f"{', '.join(parts)}: about {human_time(took)}, up to {human_bytes(disk)} on disk."
+    return f"{', '.join(parts)} in {human_time(seconds)}."
 
 
 def inputs_and_output(paths: tuple[Path, ...], out: Path | None) -> tuple[list[Path], Path | None]:

@@ -7,6 +7,7 @@ independent, so one thread per core, each with single-threaded products, needs n
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,6 +24,20 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+_limit = 0
+
+
+def limit_threads(count: int) -> None:
+    """Lets this process use at most `count` threads at a time for its own work; 0 for all cores."""
+    global _limit
+    _limit = count
+
+
+def usable_cores() -> int:
+    """The cores that this process may use."""
+    return min(os.cpu_count() or 1, _limit or MOST_THREADS)
+
+
 def map_blocks(array: Any, work: Callable[[Item], Result], blocks: Sequence[Item]) -> list[Result]:
     """[work(block) for block in blocks] on all cores; in turn for torch, which uses all cores itself."""
     if array_api_compat.is_torch_array(array):
@@ -33,7 +48,7 @@ def map_blocks(array: Any, work: Callable[[Item], Result], blocks: Sequence[Item
 def on_all_cores(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     """[work(item) for item in items], in parallel if the threads of matrix products can be limited."""
     with _blas_threads.one_thread_each() as cores:
-        threads = min(MOST_THREADS, cores, len(items))
+        threads = min(MOST_THREADS, cores, len(items), _limit or MOST_THREADS)
         if threads < 2 or getattr(_this_thread, "alone", False):
             return [work(item) for item in items]
         with ThreadPoolExecutor(threads) as pool:

@@ -1,5 +1,6 @@
 """Scales rasters frame by frame, each from the window of the input that it needs."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from thera.errors import ImageFileError, InvalidInput
 from thera.field.grid import Axis, Box
 from thera.files import check_place
+from thera.imaging.files import check_disk
 from thera.imaging.formats import FORMATS, Format, format_of
 from thera.imaging.sizing import TargetSize
 from thera.imaging.upscaling import fill
@@ -24,7 +26,7 @@ from thera.values.ranges import Range, Stretch, depth_name, marked
 
 from .raster import CACHE, Raster, describe
 from .reading import Reader, open_reader, ranges
-from .writing import TILE, GeoGrid, check_room, open_writer
+from .writing import TILE, GeoGrid, needed_room, open_writer
 
 Part = tuple[slice, slice]  # rows and columns of a frame
 
@@ -135,6 +137,16 @@ class RasterScaling(RasterJob):
         return self.plan.tiles * len(list(frames(self.size, self.frame)))
 
     @property
+    def work(self) -> tuple[float, float]:
+        """Pixels to encode, halos included, and pixels to render."""
+        times = len(self.spans) * self.options.rotations
+        return times * self.plan.encoded * self.tiles / self.plan.tiles, times * math.prod(self.size)
+
+    @property
+    def disk(self) -> int:
+        return needed_room(self.raster, self.size, self.file.cog)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """The values that the network sees as black and white."""
         return tuple(
@@ -198,7 +210,7 @@ def prepare_raster(
     check_raster_output(source, output, file.overwrite)
     raster = replace(describe(source), covers=file.alpha == "cover")
     size = target.for_image(raster.shape)
-    check_room(output, raster, size, file.cog)
+    check_disk(output, size, needed_room(raster, size, file.cog))
     grid = GeoGrid.scaled(raster, size)
     scaling = RasterScaling(raster, [], grid, output, TILE, file, model, options)
     scaling = replace(scaling, frame=_best_frame(scaling))

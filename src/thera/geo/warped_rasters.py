@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.field.grid import Box
+from thera.imaging.files import check_disk
 from thera.imaging.sizing import TargetSize
 from thera.models import Model
 from thera.tiled import Options
@@ -20,7 +21,7 @@ from .crs import Reprojection
 from .raster import CACHE, Raster
 from .reading import Reader, ranges
 from .upscaling import Frame, RasterJob, RasterOptions, check_raster_output
-from .writing import GeoGrid, check_room
+from .writing import GeoGrid, needed_room
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def prepare_warped_raster(
         wanted, mapping = view(raster.shape)
         size = TargetSize(size=wanted).for_image(raster.shape)
         grid, notes = _warped_grid(raster, size, mapping)
-    check_room(output, raster, grid.size, file.cog)
+    check_disk(output, grid.size, needed_room(raster, grid.size, file.cog))
     held = 3 * FRAME**2 * raster.count * raster.dtype.itemsize + CACHE
     warp = Warp(model, raster.shape, mapping, options, held)
     return WarpedRaster(raster, ranges(raster, file.stretch), grid, output, FRAME, file, warp, notes)

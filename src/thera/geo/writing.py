@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from thera.errors import ImageFileError
 from thera.field.grid import Box
 from thera.files import held, partial_path, reason_of, remove_stale
-from thera.imaging.files import check_disk
 
 from .raster import Raster, first_line, gdal
 
@@ -195,10 +194,9 @@ class Writer:
             self._dataset.write_mask(mask, window=window)
 
 
-def check_room(path: Path, raster: Raster, size: tuple[int, int], cog: bool) -> None:
-    """Refuses an output if the disk has no room for its pixels and overviews, twice for a COG."""
-    pixel_bytes = raster.count * raster.dtype.itemsize
-    check_disk(path, size, pixel_bytes * size[0] * size[1] * (8 if cog else 4) // 3)
+def needed_room(raster: Raster, size: tuple[int, int], cog: bool) -> int:
+    """Bytes of the pixels and overviews of an output, twice for a COG while it is written."""
+    return raster.count * raster.dtype.itemsize * size[0] * size[1] * (8 if cog else 4) // 3
 
 
 def _reason(error: Exception, path: Path) -> str:

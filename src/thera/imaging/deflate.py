@@ -1,6 +1,5 @@
 """Compress rows of pixels on all cores, in order, with a limited number of tasks in flight."""
 
-import os
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -9,6 +8,8 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from thera.field.threads import usable_cores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -19,7 +20,7 @@ PIECE = 2**19
 
 def in_order(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """`map` on threads. At most two items per thread are read ahead."""
-    workers = min(8, os.cpu_count() or 1)
+    workers = min(8, usable_cores())
     with ThreadPoolExecutor(workers, thread_name_prefix="deflate") as pool:
         waiting: deque[Future[Result]] = deque()
         for item in items:

@@ -46,6 +46,11 @@ class PictureOutput:
         per_pixel = 0 if self.form.streams else HELD_BYTES[self.form.name][self.layout.alpha]
         return per_pixel * self.layout.height * self.layout.width
 
+    @property
+    def disk(self) -> int:
+        """Bytes that the file takes at most. Lossy ones are assumed to take half of the raw size."""
+        return math.ceil(self.layout.nbytes * (0.5 if self.form.lossy else 1.0))
+
     def write(self, bands: Iterable[NDArray]) -> None:
         """Writes the rows of the output, whole or not at all."""
         if self.picture.alpha and not self.layout.alpha:
@@ -75,6 +80,14 @@ class FileScaling(PictureOutput):
     @property
     def depth(self) -> str:
         return self.layout.depth
+
+    @property
+    def work(self) -> tuple[float, float]:
+        """Pixels to encode, halos included, and pixels to render."""
+        if self.plan.source == self.plan.size and self.options.psf is None:
+            return 0.0, 0.0
+        times = len(self.picture.planes(self.model.info.halo)) * self.options.rotations
+        return times * self.plan.encoded, times * math.prod(self.plan.size)
 
     def run(self, progress: Callable[[float], object] = lambda pixels: None) -> None:
         """Writes the output, whole or not at all."""
@@ -152,10 +165,10 @@ def check_picture(picture: Picture, size: tuple[int, int], output: Path, file: F
     alpha = picture.alpha and form.alpha
     layout = replace(picture.layout, height=size[0], width=size[1], dtype=dtype, alpha=alpha)
     check_limits(layout, form)
-    # Lossy files are assumed to take half of the raw size.
-    check_disk(output, size, math.ceil(layout.nbytes * (0.5 if form.lossy else 1.0)))
     notes = [*picture.notes, *notes, *lost]
-    return PictureOutput(picture, layout, output, form, metadata, file.quality, tuple(notes))
+    result = PictureOutput(picture, layout, output, form, metadata, file.quality, tuple(notes))
+    check_disk(output, size, result.disk)
+    return result
 
 
 def adapted(picture: Picture, form: Format) -> tuple[Picture, np.dtype, list[str]]:

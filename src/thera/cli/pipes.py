@@ -1,0 +1,101 @@
+"""`thera upscale - -`: pictures from stdin and other pipes, and to them."""
+
+import shutil
+import stat
+import sys
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import BinaryIO
+
+import click
+
+from thera.cli.run import Record, Scaler
+from thera.errors import ImageFileError
+from thera.files import reason_of
+from thera.geo.files import Item
+
+STDIN, STDOUT = ("-", "/dev/stdin"), ("-", "/dev/stdout")
+#: How files begin, and the extension that their formats have.
+BEGINNINGS = {
+    b"\x89PNG": ".png",
+    b"\xff\xd8\xff": ".jpg",
+    b"RIFF": ".webp",
+    b"BM": ".bmp",
+    b"GIF8": ".gif",
+    b"II*\0": ".tif",
+    b"MM\0*": ".tif",
+    b"II+\0": ".tif",
+    b"MM\0+": ".tif",
+    b"\xff\x0a": ".jxl",
+    b"\0\0\0\x0cJXL ": ".jxl",
+}
+
+
+def is_pipe(path: Path | None, standard: tuple[str, str]) -> bool:
+    """True for a standard stream and for any other pipe, such as bash's <(command)."""
+    if path is None or str(path) in standard:
+        return path is not None
+    with suppress(OSError):
+        return stat.S_ISFIFO(path.stat().st_mode)
+    return False
+
+
+def scale_piped(scaler: Scaler, source: Path, output: Path | None) -> Record:
+    """Scales a picture from a pipe, to a pipe, or both. A pipe gets a whole picture or nothing."""
+    from_pipe = is_pipe(source, STDIN)
+    output = Path("-") if output is None and from_pipe else output
+    to_pipe = is_pipe(output, STDOUT)
+    if to_pipe and str(output) in STDOUT and sys.stdout.isatty():
+        raise click.UsageError("The picture would be written to the terminal: redirect it, or name a file.")
+    with TemporaryDirectory(prefix="thera-") as folder:
+        item = scaler.file_item(source, None if to_pipe else output)
+        if from_pipe:
+            item = item._replace(source=_spooled(source, Path(folder)))
+            scaler.feedback.shown[f"{folder}/in"] = "stdin" if str(source) in STDIN else str(source)
+        if to_pipe:
+            item = Item(item.source, Path(folder), "out")
+            scaler.feedback.shown[f"{folder}/out"] = "stdout" if str(output) in STDOUT else str(output)
+        record = scaler.attempt(item)
+        written = Path(record.get("output", ""))
+        if to_pipe and record["status"] == "done":
+            assert output is not None
+            with written.open("rb") as picture:
+                _send(picture, output)
+        return record | {"input": str(source)} | ({"output": str(output)} if to_pipe else {})
+
+
+def _spooled(source: Path, folder: Path) -> Path:
+    """What comes out of a pipe, in a file: formats are told apart and read at any place of it."""
+    path = folder / "in"
+    try:
+        with path.open("x+b") as file:
+            if str(source) in STDIN:
+                shutil.copyfileobj(sys.stdin.buffer, file)
+            else:
+                with source.open("rb") as pipe:
+                    shutil.copyfileobj(pipe, file)
+            file.seek(0)
+            head = file.read(12)
+    except OSError as error:
+        name = "stdin" if str(source) in STDIN else source
+        raise ImageFileError(f"{name} could not be read: {reason_of(error)}.") from error
+    suffix = next((ext for start, ext in BEGINNINGS.items() if head.startswith(start)), "")
+    if head[4:8] == b"ftyp":
+        suffix = ".avif" if head[8:12] in (b"avif", b"avis") else ".heic"
+    return path.rename(path.with_suffix(suffix))
+
+
+def _send(picture: BinaryIO, output: Path) -> None:
+    try:
+        if str(output) in STDOUT:
+            shutil.copyfileobj(picture, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+        else:
+            with output.open("wb") as pipe:
+                shutil.copyfileobj(picture, pipe)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        name = "stdout" if str(output) in STDOUT else output
+        raise ImageFileError(f"The picture could not be written to {name}: {reason_of(error)}.") from error

@@ -1,0 +1,125 @@
+"""Pipes in and out, streams that are closed or full, and Ctrl-C before anything has begun."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
+
+OPTIONS = "-s 1.5 -m edsr-air"
+
+
+def shell(line: str, folder: Path, **options: object) -> subprocess.CompletedProcess:
+    """Runs a line of bash in a folder; $thera is the program."""
+    environment = {**os.environ, "thera": f"{sys.executable} -m thera", "TMPDIR": str(folder / "tmp")}
+    (folder / "tmp").mkdir(exist_ok=True)
+    done = subprocess.run(["bash", "-c", line], cwd=folder, env=environment, capture_output=True, **options)
+    assert list((folder / "tmp").iterdir()) == []
+    return done
+
+
+def size_of(data: bytes) -> tuple[str | None, tuple[int, int]]:
+    with Image.open(io.BytesIO(data)) as image:
+        image.load()
+        return image.format, image.size
+
+
+@pytest.fixture
+def folder(tmp_path, png, as_bytes) -> Path:
+    (tmp_path / "a.png").write_bytes(png)  # 64×48
+    Image.fromarray(as_bytes).save(tmp_path / "a.jpg")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("line", "form"),
+    [
+        (f"$thera upscale - - {OPTIONS} < a.png", "PNG"),
+        (f"cat a.jpg | $thera upscale - {OPTIONS}", "JPEG"),
+        (f"cat a.jpg | $thera upscale - - {OPTIONS} --format png | cat", "PNG"),
+        (f"$thera upscale <(cat a.jpg) - {OPTIONS}", "JPEG"),
+        (f"$thera upscale a.png /dev/stdout {OPTIONS} --format tiff", "TIFF"),
+    ],
+)
+def test_pictures_come_from_pipes_and_go_to_them(folder, line, form):
+    done = shell(line, folder)
+    assert done.returncode == 0, done.stderr
+    assert size_of(done.stdout) == (form, (96, 72))
+    assert b"96\xc3\x9772" in done.stderr  # messages do not mix with the picture
+    assert sorted(path.name for path in folder.iterdir()) == ["a.jpg", "a.png", "tmp"]
+
+
+def test_named_pipes_are_read_and_written(folder):
+    pipes = "mkfifo in out; cat a.png > in & cat out > b.jpg &"
+    done = shell(f"{pipes} $thera upscale in out {OPTIONS} --format jpg; wait", folder)
+    assert done.returncode == 0, done.stderr
+    assert size_of((folder / "b.jpg").read_bytes()) == ("JPEG", (96, 72))
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "sentence"),
+    [
+        (f"echo hello | $thera upscale - b.png {OPTIONS}", 1, "stdin is not an image"),
+        (f"$thera upscale - b.png {OPTIONS} < /dev/null", 1, "stdin is empty"),
+        (f"$thera upscale - a.jpg b.png c.png {OPTIONS} < a.png", 2, "is one picture"),
+        (f"$thera upscale - {OPTIONS} --json < a.png", 2, "name an output file"),
+        (f"$thera upscale - {OPTIONS} < a.png > /dev/full", 1, "the disk is full"),
+    ],
+)
+def test_what_is_wrong_with_a_pipe_gets_one_sentence(folder, line, status, sentence):
+    done = shell(line, folder)
+    assert done.returncode == status
+    assert sentence in done.stderr.decode().splitlines()[-1]
+    assert done.stdout == b"" and "Traceback" not in done.stderr.decode()
+
+
+def test_a_reader_that_goes_away_is_no_traceback(folder):
+    done = shell("$thera upscale a.png - -m edsr-air --size 900x900 | head -c 5", folder)
+    assert done.stdout == b"\x89PNG\r"
+    assert b"Traceback" not in done.stderr and b"Error" not in done.stderr
+
+
+@pytest.mark.parametrize("streams", [">&- 2>&-", "<&- >&- 2>&-", ">/dev/full 2>/dev/full", "2>/dev/full"])
+def test_the_picture_is_written_whatever_the_streams_are(folder, streams):
+    done = shell(f"$thera upscale a.png b.png {OPTIONS} {streams}", folder)
+    assert done.returncode == 0
+    assert size_of((folder / "b.png").read_bytes()) == ("PNG", (96, 72))
+    assert b"Traceback" not in done.stderr
+
+
+def test_results_that_cannot_be_printed_are_an_error_after_the_work(folder):
+    done = shell(f"$thera upscale a.png a.jpg -o out {OPTIONS} --json > /dev/full", folder)
+    assert done.returncode == 1
+    assert b"could not be written to stdout: the disk is full" in done.stderr
+    assert sorted(path.name for path in (folder / "out").iterdir()) == ["a_jpg_x1.5.jpg", "a_png_x1.5.png"]
+
+
+@pytest.mark.parametrize("module", ["click", "numpy"])
+def test_an_interrupt_while_the_program_starts_is_no_traceback(tmp_path, png, module):
+    """A module that interrupts as it is imported: click before anything else, NumPy within the command."""
+    (tmp_path / "a.png").write_bytes(png)
+    code = f"""
+import importlib.abc, os, signal, sys
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+import runpy
+sys.argv = ["thera", "upscale", "a.png", "-s", "2"]
+runpy.run_module("thera", run_name="__main__", alter_sys=True)
+"""
+    restore = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, preexec_fn=restore
+    )
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]

@@ -1,0 +1,117 @@
+"""How long it takes: the plan says so, the bar shows it, and a dry run says it of everything."""
+
+import io
+import json
+import sys
+import time
+
+import pytest
+from PIL import Image
+
+from thera.cli import feedback, timing
+
+AIR = ("-m", "edsr-air")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "thera" / "rates.json"
+
+
+@pytest.fixture
+def large(tmp_path):
+    """A picture that is worth a calibration."""
+    path = tmp_path / "large.png"
+    Image.effect_noise((160, 130), 60).convert("RGB").save(path)
+    return path
+
+
+def test_the_plan_says_how_long_it_takes_by_rates_that_are_kept(thera, large, cache):
+    first = thera("upscale", large, "-s", 1.5, *AIR)
+    assert " | about " in first.err.splitlines()[0]
+    kept = json.loads(cache.read_text())
+    (name,) = kept
+    assert name.startswith("edsr-air ")
+    kept[name] = [1.0, 1e9]  # a pixel a second
+    cache.write_text(json.dumps(kept))
+    result = thera("upscale", large, "-s", 1.5, *AIR, "--overwrite")
+    assert " | about 5.8 h" in result.err.splitlines()[0]
+
+
+@pytest.mark.parametrize("damaged", ["", "[]", '{"x": 1', "null"])
+def test_rates_that_cannot_be_read_are_measured_again(thera, large, cache, damaged):
+    cache.parent.mkdir(parents=True)
+    cache.write_text(damaged)
+    assert " | about " in thera("upscale", large, "-s", 1.5, *AIR, "--dry-run").err
+
+
+def test_rates_follow_the_jobs_that_were_done(monkeypatch, thera, large, cache):
+    monkeypatch.setattr(timing, "LEARN_FROM", 0.0)
+    monkeypatch.setattr(timing, "_calibrated", lambda model: timing.Rates(1e9, 1e9))
+    thera("upscale", large, "-s", 1.5, *AIR)
+    (rates,) = json.loads(cache.read_text()).values()
+    assert max(rates) < 1e8
+
+
+def test_a_dry_run_says_everything_and_writes_nothing(thera, large, tmp_path, png):
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "a.png").write_bytes(png)
+    (tmp_path / "in" / "deep" / "b.png").write_bytes(png)
+    (tmp_path / "a.png").write_bytes(png)
+    before = sorted(tmp_path.rglob("*"))
+    one = thera("upscale", large, "-s", 3, "--dry-run", *AIR)
+    plan, end = one.err.splitlines()
+    assert (one.status, one.out) == (0, "")
+    for part in ("480×390", "1 tile", "MiB", "about", "on disk"):
+        assert part in plan
+    assert end == "Nothing was written: this was a dry run."
+    many = thera("upscale", tmp_path / "in", "-s", 3, "-r", "--dry-run", *AIR)
+    *plans, total, end = many.err.splitlines()
+    assert (many.status, len(plans)) == (0, 2)
+    assert plans[1].startswith("2 of 2  ") and "in_x3/deep/b.png 192×144" in plans[1]
+    assert total.startswith("2 to do: about ") and "162 KiB on disk" in total
+    several = thera(
+        "upscale", large, tmp_path / "in", "-s", 3, "-o", tmp_path / "new", "--dry-run", *AIR, "--json"
+    )
+    assert several.counts == {"planned": 2}
+    assert all(record["disk"] > 0 and record["seconds"] > 0 for record in several.records)
+    assert [path for path in sorted(tmp_path.rglob("*")) if "cache" not in path.parts] == before
+
+
+def test_a_dry_run_finds_what_would_fail(thera, tmp_path, png):
+    (tmp_path / "a.png").write_bytes(png)
+    (tmp_path / "cut.png").write_bytes(png[:300])
+    result = thera(
+        "upscale", tmp_path / "a.png", tmp_path / "cut.png", "-o", tmp_path / "b", "-s", 2, "--dry-run"
+    )
+    assert result.status == 1
+    assert "cut short" in result.err.splitlines()[-1]
+
+
+def test_files_of_a_folder_are_counted_and_the_end_says_the_time(thera, tmp_path, png):
+    (tmp_path / "in").mkdir()
+    for name in "abc":
+        (tmp_path / "in" / f"{name}.png").write_bytes(png)
+    result = thera("upscale", tmp_path / "in", "-s", 1.5, *AIR)
+    first, *_, end = result.err.splitlines()
+    assert first.startswith("1 of 3  ") and "64×48 → 96×72 in " in first
+    assert end.startswith("3 done in ") and end.endswith(" s.")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_bar_moves_within_a_tile_and_never_arrives_before_the_work(monkeypatch):
+    monkeypatch.setattr(feedback, "BAR_DELAY", 0.05)
+    monkeypatch.setattr(feedback, "BAR_STEP", 0.05)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with feedback.Feedback(quiet=False).progress(1000, "photo.png", seconds=1.0) as progress:
+        time.sleep(1.5)
+        shown = [int(part.split()[-1]) for part in sys.stderr.getvalue().split("%")[:-1]]
+        progress(1000)
+    assert shown == sorted(shown)
+    assert len(set(shown)) > 3 and shown[-1] <= 95
+    assert "left" in sys.stderr.getvalue()
