@@ -138,7 +138,7 @@ def check_place(output: Path, overwrite: bool, source: Path | None = None) -> No
         if source is not None and os.path.exists(source) and os.path.samefile(source, output):
             raise ImageFileError(f"The output {output} is the input itself: choose another name.")
         if not stat.S_ISREG(kind):
-            raise ImageFileError(f"The output {output} is a pipe or a device: choose another name.")
+            raise ImageFileError(f"The output {output} is a device: choose another name.")
         if not overwrite:
             raise ImageFileError(f"The output {output} exists: pass --overwrite to replace it.")
 

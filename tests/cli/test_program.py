@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -129,3 +130,39 @@ def test_nothing_is_stored_or_sent_about_the_user(tmp_path, png):
     subprocess.run(command, env=environment | {"HOME": str(tmp_path / "home")}, check=True)
     assert (tmp_path / "a_x1.5.png").is_file()
     assert list((tmp_path / "home").rglob("*")) == []
+
+
+def test_info_alone_tells_of_the_installation(thera):
+    facts = json.loads(thera("info", "--json").out)
+    assert facts["thera"] == package.__version__
+    assert facts["devices"][0] == "cpu"
+    assert facts["onnxruntime"][0].isdigit()
+    assert set(facts["extras"]).isdisjoint(facts["not installed"])
+    assert f"thera          {package.__version__}\n" in thera("info").out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_get_a_script_that_completes(thera, shell):
+    result = thera("completion", shell)
+    assert result.status == 0
+    assert f"_THERA_COMPLETE={shell}_complete" in result.out
+
+
+def test_commands_options_and_values_are_completed():
+    for words, expected in (("thera ups", "upscale"), ("thera upscale --long", "--long-edge")):
+        variables = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        environment = os.environ | variables | {"_THERA_COMPLETE": "bash_complete"}
+        found = subprocess.check_output([sys.executable, "-m", "thera"], env=environment, text=True)
+        assert found == f"plain,{expected}\n"
+
+
+def test_the_manual_page_names_every_command_and_option(thera):
+    page = thera("man").out
+    assert page.startswith('.TH THERA 1 "" "thera ') and page.isascii()
+    for command in COMMANDS:
+        assert f"\n.SS thera {command}" in page
+        for option in re.findall(r"(?m)^  (?:-\w, )?(--[\w-]+)", thera(command, "--help").out):
+            assert option.replace("-", r"\-") in page
+    # No line is taken for a request by accident.
+    requests = {line.split()[0] for line in page.splitlines() if line.startswith((".", "'"))}
+    assert requests == {".TH", ".SH", ".SS", ".PP", ".TP", ".nf", ".fi", ".B"}

@@ -450,8 +450,8 @@ LONG = "n" * 250
         (f"folder {LONG}{LONG} -s 2", "cannot be made: File name too long"),
         (f"folder {LONG}{LONG}/out -s 2", "does not exist"),
         ("loop.png -s 2", "could not be read: too many levels of symbolic links"),
-        ("a.png pipe.png -s 2", "a pipe or a device"),
-        ("a.png pipe.png -s 2 --overwrite", "a pipe or a device"),
+        ("a.png /dev/zero -s 2 --format png", "is a device"),
+        ("a.png /dev/zero -s 2 --format png --overwrite", "is a device"),
         ("a.png -s 2 --format png --cog", "--cog writes a TIFF and --format is png"),
         ("a.png -s 2 --format png --range 0:9", "--range writes a TIFF and --format is png"),
         ("a.png -s 2 --max-pixels 0", "'--max-pixels': 0 is not in the range"),
@@ -467,14 +467,12 @@ def test_odd_names_and_options_get_one_sentence_and_no_file(
     for name in (f"{LONG}.png", "a.png", "folder/a.png"):
         Path(name).write_bytes(png)
     Path("loop.png").symlink_to("loop.png")
-    os.mkfifo("pipe.png")
     before = sorted(tmp_path.rglob("*"))
     result = thera("upscale", *arguments.split())
     assert result.status in (1, 2)
     (line,) = result.err.splitlines()
     assert sentence in line
     assert sorted(tmp_path.rglob("*")) == before
-    assert Path("pipe.png").is_fifo()
 
 
 def test_several_inputs_go_beside_themselves_or_into_one_folder(thera, tmp_path, png, monkeypatch):

@@ -1,7 +1,9 @@
-"""`thera info`: describe an image, a raster or a model."""
+"""`thera info`: describe an image, a raster, a model or the installation."""
 
 import json
 import os
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +13,18 @@ from thera.errors import ImageFileError, MissingDependency, ModelError
 
 
 @click.command("info")
-@click.argument("thing", metavar="IMAGE_OR_MODEL")
+@click.argument("thing", metavar="[IMAGE_OR_MODEL]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
-def command(thing: str, as_json: bool) -> None:
-    """Describe an image file or a model.
+def command(thing: str | None, as_json: bool) -> None:
+    """Describe an image file, a model, or this installation: versions, devices and extras.
 
     \b
+    thera info
     thera info photo.jpg
     thera info edsr-air
     thera info my-model.onnx
     """
-    facts = describe(thing)
+    facts = installation() if thing is None else describe(thing)
     if as_json:
         click.echo(json.dumps(facts, indent=2, ensure_ascii=False))
         return
@@ -46,6 +49,52 @@ def describe(thing: str) -> dict[str, Any]:
     except ImageFileError as error:
         # The file is neither: its suffix decides which of the two errors is more helpful.
         raise (model_error if Path(thing).suffix in (".onnx", ".safetensors", ".pkl") else error) from None
+
+
+def installation() -> dict[str, Any]:
+    """The versions of Thera and what it runs on, the devices, and which extras are installed."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, requires
+
+    from thera._version import __version__
+
+    facts: dict[str, Any] = {
+        "thera": __version__,
+        "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
+        "onnxruntime": _version("onnxruntime") or "not installed",
+        "torch": _version("torch") or "not installed",
+        "devices": ["cpu", *_accelerators()],
+    }
+    needs: dict[str, list[str]] = {}
+    with suppress(PackageNotFoundError):
+        for line in requires("thera") or ():
+            found = re.match(r"([\w.-]+)(\[[\w,]+\])?.*extra == [\"'](\w+)[\"']", line)
+            if found and found[1] != "thera":
+                needs.setdefault(found[3], []).append(found[1])
+    needs.pop("dev", None)
+    there = {extra: all(map(_version, packages)) for extra, packages in needs.items()}
+    facts["extras"] = sorted(extra for extra, installed in there.items() if installed) or ["none"]
+    facts["not installed"] = sorted(extra for extra, installed in there.items() if not installed) or ["none"]
+    return facts
+
+
+def _version(package: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _accelerators() -> list[str]:
+    """The devices that PyTorch finds besides the CPU."""
+    if _version("torch") is None:
+        return []
+    import torch
+
+    found = [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
+    return [*found, "mps"] if torch.backends.mps.is_available() else found
 
 
 def _model(thing: str) -> dict[str, Any]:

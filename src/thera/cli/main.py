@@ -31,6 +31,8 @@ COMMANDS = (
     "train",
     "average",
     "ablations",
+    "completion",
+    "man",
 )
 
 
@@ -68,6 +70,8 @@ def main() -> NoReturn:
     _have_streams()
     try:
         run()
+    except KeyboardInterrupt:  # a second one, while the first is dealt with
+        os._exit(130)
     except SystemExit as ended:
         for name in ("stdout", "stderr"):
             try:
@@ -96,7 +100,6 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     except click.ClickException as error:
         _fail(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one changes nothing
         _fail("Interrupted: no partial output was left.", 130)
     except TheraError as error:
         _fail(str(error), 1)

@@ -151,12 +151,13 @@ class Scaler:
             feedback.plan(f"{place}  {item.source}" if place else str(item.source), job, estimate, self.dry)
         if self.dry:
             return record | {"status": "planned", "seconds": round(estimate or 0, 1), "disk": job.disk}
-        label = f"{place} files · {item.source.name}" if place else item.source.name
-        with feedback.progress(math.prod(plan.size), feedback.named(label), estimate, job.tiles) as progress:
+        name = Path(feedback.named(str(item.source))).name
+        label, started = f"{place} files · {name}" if place else name, time.monotonic()
+        with feedback.progress(math.prod(plan.size), label, estimate, job.tiles) as progress:
             job.run(progress)
-        seconds = time.monotonic() - began
         if estimate is not None:
-            self.clock.learn(job, seconds)
+            self.clock.learn(job, time.monotonic() - started)
+        seconds = time.monotonic() - began
         if place:
             (H, W), (rows, cols) = plan.source, plan.size
             feedback.say(f"{place}  {item.source} {W}×{H} → {cols}×{rows} in {human_time(seconds)}")

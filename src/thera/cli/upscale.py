@@ -51,7 +51,8 @@ def paper_of(text: str) -> "Paper":
 @click.option(
     "--print",
     "paper",
-    type=Parsed("WxHcm", paper_of),
+    metavar="WxHcm",
+    type=Parsed("PAPER", paper_of),
     help="As large as fits on paper of 30x20cm, 297x210mm or 6x4in, at --dpi; the paper may be turned.",
 )
 @click.option("--dpi", type=float, help="The resolution to write. [default: the input's; for --print 300]")
