@@ -37,12 +37,8 @@ def test_format_overrides_the_name_and_quality_changes_the_size(thera, tmp_path,
     (tmp_path / "a.png").write_bytes(png)
     for quality in (30, 95):
         output = tmp_path / f"{quality}.dat"
-        assert (
-            thera(
-                "upscale", tmp_path / "a.png", output, "-s", 2, "--format", form, "--quality", quality
-            ).status
-            == 0
-        )
+        options = ("--quality", quality) if form in ("jpeg", "webp", "avif") else ()
+        assert thera("upscale", tmp_path / "a.png", output, "-s", 2, "--format", form, *options).status == 0
         with Image.open(output) as image:
             assert image.format.lower() == form
             assert image.size == (128, 96)
@@ -522,7 +518,7 @@ def test_transparency_on_white_is_that_of_the_scaled_picture(thera, tmp_path, as
     picture[hidden, :3] = (255, 0, 255)
     Image.fromarray(picture).save(tmp_path / "a.png")
     for output in ("b.png", f"c{suffix}"):
-        options = ("-s", 2, "-m", "edsr-air", "--quality", 100, "-q")
+        options = ("-s", 2, "-m", "edsr-air", "-q", *(("--quality", 100) if output == "c.jpg" else ()))
         assert thera("upscale", tmp_path / "a.png", tmp_path / output, *options).status == 0
     scaled = Image.open(tmp_path / "b.png")
     white = Image.new("RGBA", scaled.size, "white")

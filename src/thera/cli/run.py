@@ -150,7 +150,7 @@ class Scaler:
         if self.dry or not place:
             feedback.plan(f"{place}  {item.source}" if place else str(item.source), job, estimate, self.dry)
         if self.dry:
-            return record | {"status": "planned", "seconds": round(estimate or 0, 1), "disk": job.disk}
+            return record | {"status": "planned", "seconds": round(estimate or 0, 3), "disk": job.disk}
         name = Path(feedback.named(str(item.source))).name
         label, started = f"{place} files · {name}" if place else name, time.monotonic()
         with feedback.progress(math.prod(plan.size), label, estimate, job.tiles) as progress:
