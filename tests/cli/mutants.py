@@ -53,6 +53,10 @@ def sample(form: str) -> bytes:
         import imagecodecs
 
         return imagecodecs.png_encode(rng.integers(0, 65536, (12, 15, 4), np.uint16))
+    if form == "jxl":
+        import imagecodecs
+
+        return imagecodecs.jpegxl_encode(np.asarray(image), lossless=True, usecontainer=True)
     if form == "heic":
         import pillow_heif
 

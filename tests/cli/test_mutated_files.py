@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs fork and 
 
 #: Mutated images of each kind. With more of them this is a fuzzer.
 COUNT = int(os.environ.get("THERA_MUTANTS", "30"))
-FORMATS = ["png", "png16", "jpeg", "webp", "avif", "tiff", "bmp", "gif", "tga", "heic"]
+FORMATS = ["png", "png16", "jpeg", "webp", "avif", "tiff", "bmp", "gif", "tga", "heic", "jxl"]
 FORMATS += ["tiff-tags", "geo-tags"]
 
 

@@ -136,7 +136,9 @@ class Scaler:
         job = self._planned(item) if self.dry else prepare(item, self.loaded(), self.request)
         if self.request.file.quality is not None and not place and not job.form.lossy:
             name = job.form.name.upper()
-            raise click.UsageError(f"--quality is for JPEG, WebP and AVIF, and this is {name}: leave it out.")
+            raise click.UsageError(
+                f"--quality is for JPEG, JPEG XL, WebP and AVIF, and this is {name}: leave it out."
+            )
         plan, feedback = job.plan, self.feedback
         estimate = None if feedback.quiet and not self.dry else self.clock.estimate(job, always=self.dry)
         record = done(job.output, plan.source, plan.size, job.form.name, job.depth, job.model)

@@ -304,7 +304,9 @@ def request_of(
         option = "--cog" if cog else "--range"
         raise InvalidInput(f"{option} writes a TIFF and --format is {form}: leave one of them out.")
     if quality is not None and wanted is not None and not wanted.lossy:
-        raise InvalidInput(f"--quality is for JPEG, WebP and AVIF, and --format is {form}: leave it out.")
+        raise InvalidInput(
+            f"--quality is for JPEG, JPEG XL, WebP and AVIF, and --format is {form}: leave it out."
+        )
     target = TargetSize(**{name: given.pop(name) for name in TargetSize._fields})
     target.check()
     return Request(

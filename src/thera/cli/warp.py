@@ -78,7 +78,7 @@ class Colour(click.ParamType):
 )
 @engine_options
 @click.option("--memory", type=BYTES, help="The memory limit. [default: 4GiB, or half of the machine's]")
-@click.option("--quality", type=click.IntRange(1, 100), help="For JPEG, WebP and AVIF.")
+@click.option("--quality", type=click.IntRange(1, 100), help="For JPEG, JPEG XL, WebP and AVIF.")
 @click.option("--range", "stretch", metavar="LO:HI", help="For a raster: as in `thera upscale`.")
 @click.option("--cog", is_flag=True, help="For a raster: write a cloud-optimised GeoTIFF.")
 @click.option("--overwrite", is_flag=True, help="Replace OUTPUT if it exists.")

@@ -25,7 +25,7 @@ from .sizing import TargetSize
 from .writing import encode
 
 #: Measured bytes per pixel that encoders hold if they cannot write row by row, without and with alpha.
-HELD_BYTES = {"jpeg": (6, 6), "webp": (12, 36), "avif": (40, 50), "bmp": (6, 6)}
+HELD_BYTES = {"jpeg": (6, 6), "webp": (12, 36), "avif": (40, 50), "bmp": (6, 6), "jxl": (96, 120)}
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class FileOptions:
     """How pictures are read and written.
 
     `form`: the output's format; by default the one that its name says.
-    `quality`: the quality of JPEG, WebP and AVIF. `strip`: drop all metadata.
+    `quality`: the quality of JPEG, JPEG XL, WebP and AVIF. `strip`: drop all metadata.
     `alpha`: "cover" for transparency, or "data" for an ordinary channel: colours count even where it is 0.
     """
 

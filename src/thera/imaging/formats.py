@@ -65,6 +65,8 @@ FORMATS = {
             carries=USUAL | {"iptc"},
             streams=True,
         ),
+        # imagecodecs writes no ICC profile.
+        Format("jxl", (".jxl",), ("u1", "u2", "f4"), lossy=True, carries=frozenset({"exif", "xmp", "cicp"})),
         Format("bmp", (".bmp",), alpha=False, max_bytes=2**32 - 2**16, carries=frozenset({"dpi"})),
     )
 }

@@ -120,10 +120,14 @@ class Metadata:
             value = getattr(self, name)
             if value is not None and name not in form.carries:
                 reasons[name] = f"{form.name.upper()} has no place for the {_NAMES[name]}"
+                if form.name == "jxl":  # the format has one, but not the library that writes it
+                    reasons[name] = f"the {_NAMES[name]} is not written into a JPEG XL"
             elif form.name == "jpeg" and len(value or ()) > _JPEG_LIMITS.get(name, 2**31):
                 reasons[name] = f"the {_NAMES[name]} is larger than a JPEG can carry"
         if self.dpi is not None and max(self.dpi) > _MOST_DPI.get(form.name, math.inf):
             reasons["dpi"] = f"a resolution of {max(self.dpi):g} per inch is more than the format can carry"
+        if form.name == "jxl" and self.cicp and not _in_jxl(*self.cicp[:2]):
+            reasons["cicp"] = "a JPEG XL has no number for this colour space"
         dropped: dict[str, Any] = dict.fromkeys(reasons)
         if "text" not in form.carries:
             dropped["text"] = tuple(
@@ -134,6 +138,11 @@ class Metadata:
                 reasons["text"] = f"{form.name.upper()} has no place for the text {' and '.join(lost)}"
         kept = replace(self, **dropped)
         return kept, list(reasons.values())
+
+
+def _in_jxl(primaries: int, transfer: int) -> bool:
+    """True if a JPEG XL has a number for this colour space."""
+    return primaries in (1, 9, 11, 12) and transfer in (1, 8, 13, 16, 17, 18)
 
 
 def upright_exif(exif: Image.Exif) -> bytes | None:

@@ -158,6 +158,10 @@ class Picture:
             samples[rows] = over(colours[rows], alpha[rows], spans, white)
         return replace(self, samples=samples, alpha=False)
 
+    def noted(self, *notes: str) -> "Picture":
+        """The picture with more notes."""
+        return replace(self, notes=(*self.notes, *notes))
+
     def upright(self, orientation: int) -> "Picture":
         """The picture turned upright by EXIF's `orientation` (1 to 8)."""
         metadata = self.metadata.transposed() if orientation in SIDEWAYS else self.metadata
@@ -176,6 +180,18 @@ def turned(samples: NDArray, orientation: int, back: bool = False) -> NDArray:
     if orientation in SIDEWAYS:
         samples = samples.transpose(1, 0, 2)
     return samples if back else samples[flips]
+
+
+def straight(samples: NDArray) -> NDArray:
+    """Undoes premultiplied alpha: divides the colours by it."""
+    alpha = samples[..., -1:].astype(np.float64)
+    full = float(np.iinfo(samples.dtype).max) if samples.dtype.kind != "f" else 1.0
+    colours = np.divide(
+        samples[..., :-1] * full, alpha, out=np.zeros(samples[..., :-1].shape), where=alpha > 0
+    )
+    if samples.dtype.kind != "f":
+        colours = np.clip(np.rint(colours), 0, full)
+    return np.concatenate([colours.astype(samples.dtype), samples[..., -1:]], axis=2)
 
 
 def over(colours: NDArray, alpha: NDArray, spans: tuple[Range, Range], white: float = 1.0) -> NDArray:

@@ -16,7 +16,7 @@ from thera.errors import ImageFileError, TheraError
 from thera.files import reason_of
 from thera.optional import require
 
-from . import tiff
+from . import jxl, tiff
 from .metadata import COMMENT, ORIENTATION, SIDEWAYS, Metadata, upright_exif, upright_xmp
 from .picture import BAND_SAMPLES, Colour, Picture, turned
 from .png import png_chunk
@@ -81,6 +81,8 @@ def _head(path: Path) -> bytes:
 def _read(path: Path, head: bytes, max_pixels: int) -> Picture:
     if head[:4] in _TIFF_MAGIC:
         return tiff.read_tiff(path, lambda width, height: _check_size(width, height, max_pixels))
+    if head.startswith(jxl.SIGNATURES):
+        return jxl.read_jxl(path, lambda width, height: _check_size(width, height, max_pixels))
     if head[4:8] == b"ftyp" and head[8:12] in _HEIC_BRANDS:
         return _read_heic(path, max_pixels)
     with Image.open(path, formats=PILLOW_FORMATS) as image:
@@ -262,4 +264,4 @@ def _bounded() -> Iterator[None]:
 
 
 def _readable() -> str:
-    return "PNG, JPEG, WebP, AVIF, TIFF, BMP, HEIC, still GIF, TGA and DDS"
+    return "PNG, JPEG, JPEG XL, WebP, AVIF, TIFF, BMP, HEIC, still GIF, TGA and DDS"

@@ -26,7 +26,7 @@ from .metadata import (
     upright_exif,
     upright_xmp,
 )
-from .picture import Colour, Layout, Picture, turned
+from .picture import Colour, Layout, Picture, straight, turned
 
 logging.getLogger("tifffile").addHandler(logging.NullHandler())  # its warnings are for programmers
 
@@ -133,7 +133,7 @@ def _samples(path: Path, page: Any) -> tuple[NDArray, Colour, bool, tuple[str, .
     if extra > 1:
         raise _too_many(samples.shape[2])
     if extra and tuple(page.extrasamples) == (_ASSOCIATED,):
-        samples = _straight(samples)
+        samples = straight(samples)
     return samples, colour, bool(extra), notes
 
 
@@ -143,18 +143,6 @@ def _too_many(channels: int) -> ImageFileError:
         f"The TIFF has {channels} channels; Thera scales grey, RGB and CMYK with alpha as pictures, and many"
         f" bands only into another TIFF{remedy}"
     )
-
-
-def _straight(samples: NDArray) -> NDArray:
-    """Undoes premultiplied alpha: divides the colours by it."""
-    alpha = samples[..., -1:].astype(np.float64)
-    full = float(np.iinfo(samples.dtype).max) if samples.dtype.kind != "f" else 1.0
-    colours = np.divide(
-        samples[..., :-1] * full, alpha, out=np.zeros(samples[..., :-1].shape), where=alpha > 0
-    )
-    if samples.dtype.kind != "f":
-        colours = np.clip(np.rint(colours), 0, full)
-    return np.concatenate([colours.astype(samples.dtype), samples[..., -1:]], axis=2)
 
 
 def _value(page: Any, code: int, default: Any = None) -> Any:

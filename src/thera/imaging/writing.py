@@ -11,13 +11,14 @@ from PIL import Image
 from thera.files import replacing
 
 from .formats import Format, format_of
+from .jxl import write_jxl
 from .metadata import COMMENT, Metadata
 from .picture import Layout, Picture
 from .png import write_png
 from .tiff import write_tiff
 
-#: The default quality: differences are invisible without a magnifier.
-QUALITY = {"jpeg": 95, "webp": 95, "avif": 90}
+#: The default quality: differences are invisible without a magnifier. At 100, WebP and JPEG XL lose nothing.
+QUALITY = {"jpeg": 95, "webp": 95, "avif": 90, "jxl": 100}
 
 
 def write(
@@ -46,6 +47,8 @@ def encode(
         write_png(file, layout, metadata, bands)
     elif form.name == "tiff":
         write_tiff(file, layout, metadata, bands)
+    elif form.name == "jxl":
+        write_jxl(file, layout, metadata, bands, QUALITY["jxl"] if quality is None else quality)
     else:
         _write_pillow(file, layout, metadata, bands, form, quality)
 

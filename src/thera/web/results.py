@@ -32,7 +32,7 @@ class Order(BaseModel):
     sharpness: float = 1.0
     ensemble: bool = False
     format: str | None = None
-    quality: int | None = None  # of JPEG, WebP and AVIF; as in the program, others have no use for it
+    quality: int | None = None  # of formats with a quality; others have no use for it
 
     @property
     def target(self) -> TargetSize:
