@@ -205,7 +205,7 @@ def read_jxl(path: Path, check_size: Callable[[int, int], None]) -> Picture:
     codestream, exif, xmp = _codestream(data), Image.Exif(), None
     for name, content in boxes(data):
         if name == b"brob":  # a box that is compressed
-            name, content = content[:4], imagecodecs.brotli_decode(content[4:])
+            name, content = content[:4], bytes(imagecodecs.brotli_decode(content[4:]))
         if name == b"Exif" and len(content) > 4:
             exif.load(content[4 + int.from_bytes(content[:4], "big") :])
         elif name == b"xml ":
@@ -250,11 +250,11 @@ def write_jxl(
     image = samples[..., 0] if layout.channels == 1 else samples
     if quality == 100:
         bare = imagecodecs.jpegxl_encode(image, lossless=True, usecontainer=False)
-        code = with_colours(_codestream(bare), layout.colour == "grey", metadata.cicp)
+        code = with_colours(_codestream(bytes(bare)), layout.colour == "grey", metadata.cicp)
     else:
         # The distance that the format's own tool takes for a quality.
         distance = 0.1 + (100 - quality) * 0.09 if quality >= 30 else 6.4 + 2.5 ** ((30 - quality) / 5) / 6.25
-        code = _codestream(imagecodecs.jpegxl_encode(image, distance=min(distance, 15.0)))
+        code = _codestream(bytes(imagecodecs.jpegxl_encode(image, distance=min(distance, 15.0))))
     exif = bytes(4) + metadata.exif.removeprefix(b"Exif\0\0") if metadata.exif else None
     file.write(_CONTAINER)
     # Level 10 is for depths of more than 12 bits.
