@@ -13,6 +13,8 @@ import pytest
 import thera as package
 from thera.cli import feedback
 from thera.cli.main import COMMANDS
+from thera.field import threads
+from thera.models import loading
 
 
 def test_version_and_help_teach(thera):
@@ -166,3 +168,18 @@ def test_the_manual_page_names_every_command_and_option(thera):
     # No line is taken for a request by accident.
     requests = {line.split()[0] for line in page.splitlines() if line.startswith((".", "'"))}
     assert requests == {".TH", ".SH", ".SS", ".PP", ".TP", ".nf", ".fi", ".B"}
+
+
+def test_threads_limit_the_network_and_the_rest(thera, tmp_path, png, monkeypatch):
+    (tmp_path / "a.png").write_bytes(png)
+    given = []
+    real = loading.OnnxEngine
+    monkeypatch.setattr(loading, "OnnxEngine", lambda path, count: given.append(count) or real(path, count))
+    for options, cores in ((("--threads", 1), 1), ((), os.cpu_count())):
+        assert (
+            thera("upscale", tmp_path / "a.png", "-s", 2, "-m", "edsr-air", "--overwrite", *options).status
+            == 0
+        )
+        assert threads.usable_cores() == min(cores, threads.MOST_THREADS)
+    assert given == [1, 0]
+    assert thera("upscale", tmp_path / "a.png", "-s", 2, "--threads", 0).status == 2

@@ -48,7 +48,7 @@ def test_rates_that_cannot_be_read_are_measured_again(thera, large, cache, damag
 
 def test_rates_follow_the_jobs_that_were_done(monkeypatch, thera, large, cache):
     monkeypatch.setattr(timing, "LEARN_FROM", 0.0)
-    monkeypatch.setattr(timing, "_calibrated", lambda model: timing.Rates(1e9, 1e9))
+    monkeypatch.setattr(timing, "_calibrated", lambda model: [1e9, 1e9])
     thera("upscale", large, "-s", 1.5, *AIR)
     (rates,) = json.loads(cache.read_text()).values()
     assert max(rates) < 1e8

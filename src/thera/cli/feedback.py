@@ -17,7 +17,6 @@ from thera.memory import human_bytes
 if TYPE_CHECKING:
     from thera.geo.upscaling import RasterScaling
     from thera.imaging.files import FileScaling
-    from thera.models import Info
 
 #: Encoded pixels per input pixel that are worth a note.
 MUCH_OVERLAP = 1.6
@@ -31,16 +30,6 @@ def echo(text: str) -> None:
     """Prints a line on stderr. If that is closed or full, nobody reads it, which is no reason to stop."""
     with suppress(OSError):
         click.echo(text, err=True)
-
-
-def engine_of(info: "Info", ensemble: bool) -> str:
-    """
-    >>> from types import SimpleNamespace as N
-    >>> engine_of(N(name="edsr-air", engine="torch", device="cuda", precision="bf16"), True)
-    'edsr-air (torch on cuda, bf16, 4 rotations)'
-    """
-    precision = "" if info.precision == "f32" else f", {info.precision}"
-    return f"{info.name} ({info.engine} on {info.device}{precision}{', 4 rotations' if ensemble else ''})"
 
 
 @dataclass
@@ -69,12 +58,14 @@ class Feedback:
 
     def plan(self, source: str, job: "FileScaling | RasterScaling", seconds: float | None, dry: bool) -> None:
         """Shows the plan in one line: sizes, model, engine, tiles, memory, time."""
-        plan = job.plan
+        plan, info = job.plan, job.model.info
         (H, W), (rows, cols) = plan.source, plan.size
+        precision = "" if info.precision == "f32" else f", {info.precision}"
+        rotations = ", 4 rotations" if job.options.ensemble else ""
+        engine = f"{info.name} ({info.engine} on {info.device}{precision}{rotations})"
         tiles = "1 tile" if job.tiles == 1 else f"{job.tiles:,} tiles"
         took = "" if seconds is None else f" | about {human_time(seconds)}"
         disk = f" | up to {human_bytes(job.disk)} on disk" if dry else ""
-        engine = engine_of(job.model.info, job.options.ensemble)
         need = f"{tiles}, {human_bytes(plan.memory)}{took}{disk}"
         self.say(f"{source} {W}×{H} → {job.output} {cols}×{rows} | {engine} | {need}")
         self.notes(job)

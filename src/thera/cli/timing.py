@@ -4,10 +4,11 @@ import json
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from thera.files import cache_folder
+from thera.errors import TheraError
+from thera.files import cache_folder, replacing
 
 if TYPE_CHECKING:
     from thera.geo.upscaling import RasterScaling
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 WORTHWHILE, CALIBRATION = 20_000, 64
 #: Seconds from which a job's own time is a good measure.
 LEARN_FROM = 5.0
+#: Where rates are kept, in the folder of caches.
+FILE = "rates.json"
 
 
 def human_time(seconds: float) -> str:
@@ -32,16 +35,6 @@ def human_time(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 99.5 * 60 else f"{seconds / 3600:.1f} h"
 
 
-class Rates(NamedTuple):
-    """Pixels per second, encoded and rendered."""
-
-    encoded: float
-    rendered: float
-
-    def seconds(self, work: tuple[float, float]) -> float:
-        return work[0] / self.encoded + work[1] / self.rendered
-
-
 @dataclass
 class Clock:
     """The rates of one model on this machine. `threads`: how many it may use, 0 for all."""
@@ -49,32 +42,52 @@ class Clock:
     model: "Model"
     threads: int = 0
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def _key(self) -> str:
         info = self.model.info
         facts = (info.name, info.parameters, info.engine, info.device, info.precision, self.threads)
-        self._key = " ".join(map(str, facts))
-        self._rates: Rates | None = None
+        return " ".join(map(str, facts))
+
+    @cached_property
+    def _rates(self) -> list[float]:
+        """Pixels encoded and rendered in a second, as kept; empty if there are none."""
         with suppress(TypeError, ValueError):  # the file is damaged
-            rates = Rates(*map(float, _kept().get(self._key, ())))
-            self._rates = rates if min(rates) > 0 else None
+            encoded, rendered = map(float, _kept().get(self._key, ()))
+            return [encoded, rendered] if min(encoded, rendered) > 0 else []
+        return []
 
     def estimate(self, job: "FileScaling | RasterScaling", always: bool = False) -> float | None:
         """The seconds that a job will take; None for a small one whose rates are not known yet."""
-        if self._rates is None and (always or job.work[0] >= WORTHWHILE):
-            self._rates = _calibrated(self.model)
-            _keep(_kept() | {self._key: list(self._rates)})
-        return self._rates and self._rates.seconds(job.work)
+        if not self._rates:
+            if not always and job.work[0] < WORTHWHILE:
+                return None
+            self._keep(_calibrated(self.model))
+        return sum(pixels / rate for pixels, rate in zip(job.work, self._rates, strict=True))
 
     def learn(self, job: "FileScaling | RasterScaling", seconds: float) -> None:
         """Corrects the rates by the time that a job took, and keeps them for later calls."""
-        if self._rates is None or seconds < LEARN_FROM or not job.work[0]:
-            return
-        factor = self._rates.seconds(job.work) / seconds
-        self._rates = Rates(*(rate * factor for rate in self._rates))
-        _keep(_kept() | {self._key: list(self._rates)})
+        estimate = self.estimate(job)
+        if estimate and seconds >= LEARN_FROM:
+            self._keep([rate * estimate / seconds for rate in self._rates])
+
+    def _keep(self, rates: list[float]) -> None:
+        self._rates = rates
+        with suppress(OSError, RuntimeError, TheraError):  # they are only a convenience
+            path = cache_folder() / FILE
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as file:
+                file.write(json.dumps(_kept() | {self._key: rates}, indent=1).encode())
 
 
-def _calibrated(model: "Model") -> Rates:
+def _kept() -> dict[str, Any]:
+    with suppress(OSError, ValueError, RuntimeError):  # the last where there is no home
+        kept = json.loads((cache_folder() / FILE).read_text())
+        if isinstance(kept, dict):
+            return kept
+    return {}
+
+
+def _calibrated(model: "Model") -> list[float]:
     """The rates of a small picture."""
     import numpy as np
 
@@ -83,28 +96,5 @@ def _calibrated(model: "Model") -> Rates:
     began = time.perf_counter()
     field = model.encode(image)
     encoded = time.perf_counter()
-    size = field.render(scale=2.0).shape[0]
-    ended = time.perf_counter()
-    return Rates(CALIBRATION**2 / (encoded - began), size**2 / (ended - encoded))
-
-
-def _file() -> Path:
-    return cache_folder() / "rates.json"
-
-
-def _kept() -> dict[str, Any]:
-    with suppress(OSError, ValueError, RuntimeError):  # the last where there is no home
-        kept = json.loads(_file().read_text())
-        if isinstance(kept, dict):
-            return kept
-    return {}
-
-
-def _keep(rates: dict[str, Any]) -> None:
-    from thera.errors import TheraError
-    from thera.files import replacing
-
-    with suppress(OSError, RuntimeError, TheraError):  # it is only a convenience
-        _file().parent.mkdir(parents=True, exist_ok=True)
-        with replacing(_file()) as file:
-            file.write(json.dumps(rates, indent=1).encode())
+    pixels = field.render(scale=2.0).shape[0] ** 2
+    return [CALIBRATION**2 / (encoded - began), pixels / (time.perf_counter() - encoded)]
