@@ -80,12 +80,17 @@ class Feedback:
 
     @contextmanager
     def progress(
-        self, total: float, name: str, seconds: float | None = None, steps: int = 1
+        self,
+        total: float,
+        name: str,
+        seconds: float | None = None,
+        steps: int = 1,
+        left: str = "{remaining} left",
     ) -> Iterator[Callable[[float], object]]:
         """A progress bar with the time left. It appears after a delay, on terminals only.
 
         If it is known how many `seconds` all of it takes, the bar also moves between two of the `steps` in
-        which progress is reported.
+        which progress is reported. `left`: what is said of the time that is left.
         """
         if self.quiet or not sys.stderr.isatty():
             yield lambda done: None
@@ -108,7 +113,7 @@ class Feedback:
                 bar.n = max(bar.n, min(done + ahead, ALMOST * total))
                 bar.refresh()
 
-        form = "{desc} {percentage:3.0f}% {bar:24} {remaining} left"
+        form = f"{{desc}} {{percentage:3.0f}}% {{bar:24}} {left}"
         with tqdm(total=total, desc=name, bar_format=form, smoothing=0, delay=BAR_DELAY, leave=False) as bar:
             clock = Thread(target=show, args=(bar,), daemon=True)
             clock.start()

@@ -40,6 +40,7 @@ class Scaler:
 
     def __post_init__(self) -> None:
         limit_threads(self.choice.threads)
+        self._left = ""  # how long the other files will take
         # The model loads in another thread while this one imports the rest and reads the image.
         self._loading = ThreadPoolExecutor(1).submit(self.choice.load)
 
@@ -131,6 +132,17 @@ class Scaler:
             error = ImageFileError(f"{item.source} could not be scaled: {problem!r}.")
         return record | {"status": "failed", "error": self.feedback.named(str(error))}
 
+    def attempt_all(self, items: list[Item]) -> Iterator[Record]:
+        """Scales one file after the other, and gives their records."""
+        began, scaled = time.monotonic(), 0
+        for count, item in enumerate(items, 1):
+            if scaled and not self.dry:
+                seconds = (time.monotonic() - began) / scaled * (len(items) + 1 - count)
+                self._left = f"about {human_time(seconds)} left for all"
+            record = self.attempt(item, f"{count:,} of {len(items):,}")
+            scaled += record["status"] == "done"
+            yield record
+
     def _scale(self, item: Item, place: str) -> Record:
         began = time.monotonic()
         job = self._planned(item) if self.dry else prepare(item, self.loaded(), self.request)
@@ -155,7 +167,8 @@ class Scaler:
             return record | {"status": "planned", "seconds": round(estimate or 0, 3), "disk": job.disk}
         name = Path(feedback.named(str(item.source))).name
         label, started = f"{place} files · {name}" if place else name, time.monotonic()
-        with feedback.progress(math.prod(plan.size), label, estimate, job.tiles) as progress:
+        left = {"left": self._left} if place else {}
+        with feedback.progress(math.prod(plan.size), label, estimate, job.tiles, **left) as progress:
             job.run(progress)
         if estimate is not None:
             self.clock.learn(job, time.monotonic() - started)

@@ -236,8 +236,7 @@ def results(
 
             yield from scale_files(scaler, items, Cluster(workers, scheduler))
         else:
-            for count, item in enumerate(items, 1):
-                yield scaler.attempt(item, f"{count:,} of {len(items):,}")
+            yield from scaler.attempt_all(items)
 
 
 def json_line(record: "Record") -> str:
