@@ -18,8 +18,9 @@ class ModelChoice:
     device: str = "auto"
     precision: str = "f32"
     threads: int = 0
+    strength: float = 1.0
 
     def load(self) -> Model:
         from thera.models.loading import load  # not before it is needed: a command starts faster
 
-        return load(self.name, self.engine, self.device, self.precision, self.threads)
+        return load(self.name, self.engine, self.device, self.precision, self.threads, self.strength)

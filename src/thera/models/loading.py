@@ -58,6 +58,7 @@ def load(
     device: str = "auto",
     precision: str = "f32",
     threads: int = 0,
+    strength: float = 1.0,
 ) -> Model:
     """A model, by the name of a shipped one, a file, or `hf:owner/repository`.
 
@@ -67,6 +68,7 @@ def load(
     if available.
     `precision`: "f32", or with PyTorch "tf32", "bf16" or "f16".
     `threads`: how many ONNX Runtime may use; 0 for all cores.
+    `strength`: of a model that restores pictures, from 0 (the clean model of its kind) to 1.
 
     >>> load("edsr-air")
     Model(edsr-air, 1,228,801 parameters, onnx on cpu, f32)
@@ -74,6 +76,8 @@ def load(
     if engine not in ENGINES:
         raise InvalidInput(f"There is no engine {engine!r}: choose one of {', '.join(ENGINES)}.")
     check_precision(precision)
+    if strength != 1:
+        return _weakened(name_or_path, strength, (engine, device, precision, threads))
     onnx, weights = locate(name_or_path)
     needs_torch = device not in ("auto", "cpu") or precision != "f32"
     if engine == "onnx" or (engine == "auto" and onnx is not None and not needs_torch):
@@ -104,6 +108,18 @@ def make_model(
     if isinstance(network, Thera) and network.spec.renderable:
         return Model(TorchEngine(network, device, precision), metadata)
     return PointModel(network, metadata, device, precision)
+
+
+def _weakened(name_or_path: str | Path, strength: float, options: tuple[str, str, str, int]) -> Model:
+    """A mixture of a model that restores and of the shipped clean model of its kind."""
+    from thera.models.mixing import check_strength, mixed
+
+    check_strength(strength)
+    model = load(name_or_path, *options)
+    if not model.info.restores:
+        raise InvalidInput(f"{model.name} restores nothing that --strength could weaken: leave it out.")
+    clean = load(model.info.spec.name, *options)
+    return mixed(clean, model, strength) if strength else clean
 
 
 def load_network(name_or_path: str | Path) -> tuple[Network, dict[str, Any]]:

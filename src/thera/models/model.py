@@ -37,6 +37,16 @@ class Info:
     precision: str
     metadata: dict[str, Any]  # the description stored in the file
 
+    @property
+    def restores(self) -> bool:
+        """True if it was trained to see through blur, noise and JPEG: it changes a picture even at scale 1."""
+        return bool(self.metadata.get("restores"))
+
+    @property
+    def members(self) -> int:
+        """How many networks encode a picture: two for a mixture."""
+        return int(self.metadata.get("members", 1))
+
 
 class Model:
     """A network ready to run. Made by `thera.load`.

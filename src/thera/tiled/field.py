@@ -153,9 +153,10 @@ class TiledField:
             del fields  # frees their memory before the next strip is encoded
 
     def is_identity(self, rows: Axis, cols: Axis) -> bool:
-        """True if the output pixels are the picture's own: at scale 1, unless a filter is asked for."""
+        """True if the output pixels are the picture's own: at scale 1, unless a filter is asked for or the
+        model restores pictures."""
         own = all(axis.step == 1 and not axis.offset.any() for axis in (rows, cols))
-        return own and self.options.psf is None
+        return own and self.options.psf is None and not self.model.info.restores
 
     def _own_pixels(self, rows: Axis, cols: Axis) -> NDArray[np.float32]:
         box = (int(rows.cell[0]), int(cols.cell[0]), int(rows.cell[-1]) + 1, int(cols.cell[-1]) + 1)

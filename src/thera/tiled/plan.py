@@ -159,7 +159,7 @@ def costs(info: Info) -> Costs:
     """The memory that a model takes."""
     return Costs(
         ENCODER_BYTES[info.spec.backbone] + ENCODER_BYTES.get(info.spec.variant, DECODER_BYTES),
-        4 * (FEATURES.get(info.spec.variant, 64) + 3),
+        4 * (info.members * FEATURES.get(info.spec.variant, 64) + 3),
         PROCESS_MEMORY + (TORCH_MEMORY if info.engine == "torch" else 0),
     )
 

@@ -34,8 +34,11 @@ def average(paths: Sequence[str | Path]) -> tuple[Network, dict[str, Any]]:
     states = [network.state_dict() for network, _ in loaded]
     first.load_state_dict({name: torch.stack([s[name] for s in states]).mean(0) for name in states[0]})
     about = {"training": merged([about.get("training", []) for _, about in loaded])}
-    names = {about.get("name") for _, about in loaded}
-    return first, about | ({"name": names.pop()} if len(names) == 1 else {})
+    for key in ("name", "restores"):
+        values = {about.get(key) for _, about in loaded}
+        if len(values) == 1 and None not in values:
+            about[key] = values.pop()
+    return first, about
 
 
 def merged(histories: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:

@@ -89,7 +89,10 @@ def start(
         "minutes": round(run.seconds / 60, 1),
         "device": device_name(device),
     }
-    about = {"training": [*earlier, stage]} | ({"name": config.name} if config.name else {})
+    about: dict[str, Any] = {"training": [*earlier, stage]}
+    about |= ({"name": config.name} if config.name else {}) | (
+        {"restores": True} if config.degradation.on else {}
+    )
     if run.rank == 0:
         save_safetensors(run.average, folder / loop.WEIGHTS, "f32", about)
     return run.average
