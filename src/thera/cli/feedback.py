@@ -56,13 +56,15 @@ class Feedback:
         else:
             echo(self.named(text))
 
-    def plan(self, source: str, job: "FileScaling | RasterScaling", seconds: float | None, dry: bool) -> None:
-        """Shows the plan in one line: sizes, model, engine, tiles, memory, time."""
+    def plan(
+        self, source: str, job: "FileScaling | RasterScaling", reason: str, seconds: float | None, dry: bool
+    ) -> None:
+        """Shows the plan in one line: sizes, model and why it was chosen, engine, tiles, memory, time."""
         plan, info = job.plan, job.model.info
         (H, W), (rows, cols) = plan.source, plan.size
         precision = "" if info.precision == "f32" else f", {info.precision}"
         rotations = ", 4 rotations" if job.options.ensemble else ""
-        engine = f"{info.name} ({info.engine} on {info.device}{precision}{rotations})"
+        engine = f"{info.name}{reason} ({info.engine} on {info.device}{precision}{rotations})"
         tiles = "1 tile" if job.tiles == 1 else f"{job.tiles:,} tiles"
         took = "" if seconds is None else f" | about {human_time(seconds)}"
         disk = f" | up to {human_bytes(job.disk)} on disk" if dry else ""

@@ -87,6 +87,13 @@ BYTES = Parsed("SIZE", parse_bytes)  # 2GiB, 500MB, …
 model_option: Decorator = click.option(
     "-m", "--model", default=DEFAULT_MODEL, show_default=True, help="A name from `thera models`, or a file."
 )
+strength_option: Decorator = click.option(
+    "--strength",
+    type=click.FloatRange(0, 1),
+    default=1.0,
+    show_default=True,
+    help="How much a model that restores, such as photo, changes: 0 is the clean model of its kind.",
+)
 
 append_option: Decorator = click.option(
     "-o",

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +19,13 @@ from thera.errors import ImageFileError, InvalidInput, TheraError
 from thera.field.threads import limit_threads
 from thera.files import reason_of
 from thera.geo.files import Item, Request, prepare
+from thera.imaging import AUTO, DEFAULT_MODEL, RESTORING_MODEL
 from thera.models.choice import ModelChoice
 
 if TYPE_CHECKING:
     from thera.geo.upscaling import RasterScaling
     from thera.imaging.files import FileScaling
+    from thera.imaging.picture import Picture
     from thera.models import Model
 
 Record = dict[str, Any]  # the result of a file, as --json prints it
@@ -42,14 +44,39 @@ class Scaler:
         limit_threads(self.choice.threads)
         self._left = ""  # how long the other files will take
         # The model loads in another thread while this one imports the rest and reads the image.
-        self._loading = ThreadPoolExecutor(1).submit(self.choice.load)
+        first = replace(self.choice, name=DEFAULT_MODEL, strength=1.0) if self.automatic else self.choice
+        self._loading = ThreadPoolExecutor(1).submit(first.load)
+        self._restoring = cache(replace(self.choice, name=RESTORING_MODEL).load)
+
+    @property
+    def automatic(self) -> bool:
+        return self.choice.name == AUTO
 
     def loaded(self) -> "Model":
+        """The model; with `--model auto` the clean one."""
         return self._loading.result()
 
     @cached_property
     def clock(self) -> Clock:
         return Clock(self.loaded(), self.choice.threads)
+
+    def chosen(self, item: Item) -> tuple["Model", str, "Picture | None"]:
+        """The model for a file, why it was chosen if nobody named it, and the picture if it was read."""
+        if not self.automatic:
+            return self.loaded(), "", None
+        if self.request.is_raster(item):
+            return self.loaded(), "measurements are not restored", None
+        from thera.imaging.traces import traces
+        from thera.models import shipped
+
+        picture = self.request.file.read(item.source)
+        found = traces(item.source, picture)
+        reason = found.reason()
+        if reason is None:
+            return self.loaded(), f"it is clean: {found}", picture
+        if RESTORING_MODEL not in [model.name for model in shipped()]:
+            return self.loaded(), f"{reason}, but no model named {RESTORING_MODEL} is installed", picture
+        return self._restoring(), reason, picture
 
     def file_item(self, source: Path, output: Path | None) -> Item:
         """A single file, scaled into `output`, a file or folder, or beside the input."""
@@ -145,7 +172,12 @@ class Scaler:
 
     def _scale(self, item: Item, place: str) -> Record:
         began = time.monotonic()
-        job = self._planned(item) if self.dry else prepare(item, self.loaded(), self.request)
+        model, reason, picture = self.chosen(item)
+        reason = f", as {reason}" if reason else ""
+        if self.dry:
+            job = self._planned(item, model, picture)
+        else:
+            job = prepare(item, model, self.request, picture)
         if self.request.file.quality is not None and not place and not job.form.lossy:
             name = job.form.name.upper()
             raise click.UsageError(
@@ -162,7 +194,8 @@ class Scaler:
             "notes": list(job.notes),
         }
         if self.dry or not place:
-            feedback.plan(f"{place}  {item.source}" if place else str(item.source), job, estimate, self.dry)
+            source = f"{place}  {item.source}" if place else str(item.source)
+            feedback.plan(source, job, reason, estimate, self.dry)
         if self.dry:
             return record | {"status": "planned", "seconds": round(estimate or 0, 3), "disk": job.disk}
         name = Path(feedback.named(str(item.source))).name
@@ -175,13 +208,16 @@ class Scaler:
         seconds = time.monotonic() - began
         if place:
             (H, W), (rows, cols) = plan.source, plan.size
-            feedback.say(f"{place}  {item.source} {W}×{H} → {cols}×{rows} in {human_time(seconds)}")
+            chosen = f" by {model.name}{reason}" if reason else ""
+            feedback.say(f"{place}  {item.source} {W}×{H} → {cols}×{rows}{chosen} in {human_time(seconds)}")
             feedback.notes(job)
         else:
             feedback.say(f"{job.output} is done in {human_time(seconds)}.")
         return record | {"seconds": round(seconds, 3)}
 
-    def _planned(self, item: Item) -> "FileScaling | RasterScaling":
+    def _planned(
+        self, item: Item, model: "Model", picture: "Picture | None"
+    ) -> "FileScaling | RasterScaling":
         """The job of an item whose folder may not be there yet: it is checked where it would be made."""
         existing = item.folder
         while not os.path.isdir(existing) and existing != existing.parent:
@@ -189,7 +225,7 @@ class Scaler:
         request = self.request
         if existing != item.folder:
             request = replace(request, file=replace(request.file, overwrite=True))
-        job = prepare(item._replace(folder=existing), self.loaded(), request)
+        job = prepare(item._replace(folder=existing), model, request, picture)
         return replace(job, output=item.output or item.folder / job.output.name)
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from thera.cli.parameters import BYTES, NamedPath, Parsed, Size, engine_options, model_option
+from thera.cli.parameters import BYTES, NamedPath, Parsed, Size, engine_options, model_option, strength_option
 from thera.errors import InvalidInput
 from thera.files import reason_of
+from thera.imaging import AUTO
 from thera.models.choice import ModelChoice
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def paper_of(text: str) -> "Paper":
 )
 @click.option("--dpi", type=float, help="The resolution to write. [default: the input's; for --print 300]")
 @model_option
+@strength_option
 @click.option(
     "--ensemble/--no-ensemble",
     help="Average four rotations: a little better, and four times as slow. [default: no]",
@@ -128,6 +130,7 @@ def command(
     scheduler: str | None,
     recursive: bool,
     model: str,
+    strength: float,
     engine: str,
     device: str,
     precision: str,
@@ -147,6 +150,8 @@ def command(
     thera upscale mosaic.zarr -s 2.5                  any size, chunk by chunk
     thera upscale map.tif --scale 8 --memory 1GiB     any size in bounded memory
     thera upscale photo.jpg --scale 0.3               down, without aliasing
+    thera upscale old.jpg --scale 2 --model photo     also removes JPEG blocks and noise
+    thera upscale old.jpg --scale 1 --model photo     only that
     thera upscale scene.tif out.tif -s 2.5 --cog      a GeoTIFF keeps bands, coordinates and nodata
     curl URL | thera upscale - -s 2 > large.jpg       from stdin, to stdout
 
@@ -183,7 +188,9 @@ def command(
         request = request_of(**given)
     except InvalidInput as error:
         raise click.UsageError(str(error)) from error
-    choice = ModelChoice(model, engine, device, precision, threads or 0)
+    if sources[0].suffix == ".zarr" and model == AUTO:
+        raise click.UsageError("--model auto looks at pictures, and a Zarr store is none: name a model.")
+    choice = ModelChoice(model, engine, device, precision, threads or 0, strength)
     scaler = Scaler(Feedback(quiet), request, choice, dry_run)
     records, lost = [], None
     for record in results(scaler, sources, output, recursive, workers, scheduler):

@@ -2,3 +2,7 @@
 
 #: The best model that a laptop runs on a photograph of one megapixel in about a minute.
 DEFAULT_MODEL = "edsr-plus"
+#: Its counterpart that sees through blur, noise and JPEG.
+RESTORING_MODEL = "photo"
+#: Chooses one of the two for every picture.
+AUTO = "auto"

@@ -15,7 +15,8 @@ from .picture import Picture
 
 GRID = 8  # pixels between the edges of JPEG's blocks
 PATCH = 16  # pixels on a side whose noise is measured together
-QUIETEST = 0.1  # the quantile of patches that shows noise, not texture
+FEWEST = 128  # pixels on a side in which a grid can be told from the picture's own edges
+QUIETEST = 0.25  # share of the patches that show noise rather than texture
 LOOKED_AT = 2048  # pixels on a side, at most: the middle of a larger picture says enough
 
 # Beyond these a picture is restored. They leave JPEGs of quality 95 and clean photographs as they are.
@@ -55,12 +56,11 @@ def traces(path: Path, picture: Picture) -> Traces:
     samples = picture.samples[top : top + LOOKED_AT, left : left + LOOKED_AT]
     if picture.alpha:
         samples = samples[..., :-1]
-    grey = samples.mean(axis=-1, dtype=np.float32)
-    if np.issubdtype(picture.samples.dtype, np.integer):
-        grey *= 255 / np.iinfo(picture.samples.dtype).max
-    else:
-        grey *= 255
-    return Traces(jpeg_quality(path), blocks(grey), noise(grey))
+    dtype = picture.samples.dtype
+    level = 255 / np.iinfo(dtype).max if np.issubdtype(dtype, np.integer) else 255.0
+    grey = level * samples.mean(axis=-1, dtype=np.float32)
+    green = level * samples[..., samples.shape[-1] // 2].astype(np.float32)  # a mean would hide noise
+    return Traces(jpeg_quality(path), blocks(grey), noise(green))
 
 
 def jpeg_quality(path: Path) -> int | None:
@@ -106,7 +106,7 @@ def blocks(grey: NDArray[np.float32]) -> float:
     """
     found = []
     for axis in (0, 1):
-        if grey.shape[axis] < 4 * GRID:
+        if grey.shape[axis] < FEWEST:
             return 1.0
         steps = np.abs(np.diff(grey, axis=axis)).mean(axis=1 - axis)
         steps = steps[: len(steps) // GRID * GRID].reshape(-1, GRID).mean(axis=0)
@@ -115,10 +115,23 @@ def blocks(grey: NDArray[np.float32]) -> float:
 
 
 def noise(grey: NDArray[np.float32]) -> float:
-    """The standard deviation of noise, from differences that cancel ramps, in the quietest patches."""
-    height, width = ((n - 1) // PATCH * PATCH for n in grey.shape)
+    """The standard deviation of noise in the quietest patches.
+
+    Means of 2×2 pixels have half of the noise, but at least as much texture: what the differences between
+    neighbours lose by them is noise. The differences cancel ramps.
+    """
+    height, width = (n // PATCH * PATCH for n in grey.shape)
     if not (height and width):
         return 0.0
-    steps = np.diff(np.diff(grey, axis=0), axis=1)[:height, :width] / 2
-    patches = steps.reshape(height // PATCH, PATCH, width // PATCH, PATCH)
-    return float(np.quantile(patches.std(axis=(1, 3)), QUIETEST))
+    fine = grey[:height, :width]
+    coarse = fine.reshape(height // 2, 2, width // 2, 2).mean(axis=(1, 3))
+    energy = [_energy(level, side) for level, side in ((fine, PATCH), (coarse, PATCH // 2))]
+    lost = (energy[0] - energy[1]).ravel() / 0.75
+    quiet = lost[energy[0].ravel() <= np.quantile(energy[0], QUIETEST)]
+    return float(np.sqrt(max(np.median(quiet), 0.0)))
+
+
+def _energy(grey: NDArray[np.float32], side: int) -> NDArray[np.float32]:
+    """The mean square of diagonal differences in each patch, which is the variance of white noise."""
+    patches = grey.reshape(grey.shape[0] // side, side, -1, side).swapaxes(1, 2)
+    return (np.diff(np.diff(patches, axis=2), axis=3) ** 2).mean(axis=(2, 3)) / 4

@@ -73,6 +73,8 @@ def load(
     >>> load("edsr-air")
     Model(edsr-air, 1,228,801 parameters, onnx on cpu, f32)
     """
+    if name_or_path == "auto":
+        raise InvalidInput("'auto' chooses a model by a picture's file: name one, or use `thera upscale`.")
     if engine not in ENGINES:
         raise InvalidInput(f"There is no engine {engine!r}: choose one of {', '.join(ENGINES)}.")
     check_precision(precision)
@@ -118,7 +120,8 @@ def _weakened(name_or_path: str | Path, strength: float, options: tuple[str, str
     model = load(name_or_path, *options)
     if not model.info.restores:
         raise InvalidInput(f"{model.name} restores nothing that --strength could weaken: leave it out.")
-    clean = load(model.info.spec.name, *options)
+    # A file of weights runs on PyTorch where the shipped model of the same kind would run on ONNX Runtime.
+    clean = load(model.info.spec.name, model.info.engine, model.info.device, *options[2:])
     return mixed(clean, model, strength) if strength else clean
 
 

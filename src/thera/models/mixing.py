@@ -45,7 +45,9 @@ class MixedEngine:
 
 def _joined(first: Head, second: Head, shares: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
     """One last layer for the features of both, side by side: the amplitudes of both, then the phases."""
-    heads = [(to_numpy(head.weight), to_numpy(head.bias), head.components.shape[1]) for head in (first, second)]
+    heads = [
+        (to_numpy(head.weight), to_numpy(head.bias), head.components.shape[1]) for head in (first, second)
+    ]
     width, outputs = (sum(weight.shape[axis] for weight, _, _ in heads) for axis in (0, 1))
     phases = outputs - sum(c for _, _, c in heads)  # where they begin
     joined, bias = np.zeros((width, outputs), np.float32), np.zeros(outputs, np.float32)
@@ -69,8 +71,8 @@ def mixed(clean: Model, restoring: Model, strength: float) -> Model:
         raise ModelError(f"{two.name} and {one.name} are networks of different kinds: they cannot be mixed.")
     if not math.isclose(one.kappa, two.kappa, rel_tol=SAME):
         raise ModelError(
-            f"{two.name} and {one.name} have different κ ({two.kappa:.4f} and {one.kappa:.4f}), so their fields"
-            " cannot be mixed: leave --strength out, or train with optimiser.kappa_rate = 0."
+            f"{two.name} and {one.name} have different κ ({two.kappa:.4f} and {one.kappa:.4f}), so their"
+            " fields cannot be mixed: leave --strength out, or train with optimiser.kappa_rate = 0."
         )
     metadata = two.metadata | {
         "components": one.components + two.components,

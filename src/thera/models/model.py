@@ -39,7 +39,7 @@ class Info:
 
     @property
     def restores(self) -> bool:
-        """True if it was trained to see through blur, noise and JPEG: it changes a picture even at scale 1."""
+        """True if it was trained to see through blur, noise and JPEG: it changes pictures even at scale 1."""
         return bool(self.metadata.get("restores"))
 
     @property

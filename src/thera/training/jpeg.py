@@ -13,15 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from thera.imaging.traces import LUMINANCE
+
 BLOCK = 8
 MCU = 16  # pixels on a side that share one block of chroma in 4:2:0
 
-# The tables of the standard's annex K, for quality 50.
-LUMINANCE = (
-    16, 11, 10, 16, 24, 40, 51, 61, 12, 12, 14, 19, 26, 58, 60, 55, 14, 13, 16, 24, 40, 57, 69, 56,
-    14, 17, 22, 29, 51, 87, 80, 62, 18, 22, 37, 56, 68, 109, 103, 77, 24, 35, 55, 64, 81, 104, 113, 92,
-    49, 64, 78, 87, 103, 121, 120, 101, 72, 92, 95, 98, 112, 100, 103, 99,
-)  # fmt: skip
+# The table of the standard's annex K, for quality 50.
 CHROMINANCE = (
     17, 18, 24, 47, 99, 99, 99, 99, 18, 21, 26, 66, 99, 99, 99, 99, 24, 26, 56, 99, 99, 99, 99, 99,
     47, 66, *[99] * 38,

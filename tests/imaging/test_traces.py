@@ -1,0 +1,66 @@
+"""What a picture shows of its past is measured as it is."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from thera.imaging.reading import read
+from thera.imaging.traces import Traces, blocks, jpeg_quality, noise, traces
+
+
+@pytest.fixture(scope="module")
+def photograph():
+    """256×320: shading, and on the right texture without the finest frequencies, as in a photograph."""
+    rng = np.random.default_rng(0)
+    rows, cols = np.mgrid[:256, :320]
+    grey = 120 + 60 * np.sin(rows / 30) * np.cos(cols / 37) + rows / 8
+    texture = rng.normal(0, 60, grey.shape)
+    for axis in (0, 1):
+        texture = sum(np.roll(texture, shift, axis) for shift in range(4)) / 2
+    grey[:, 160:] += texture[:, 160:] / 4
+    return np.repeat(grey.clip(0, 255).astype(np.uint8)[..., None], 3, axis=2)
+
+
+def coded(pixels, quality):
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG", quality=quality)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("quality", [30, 50, 75, 90, 96])
+def test_the_quality_of_a_jpeg_is_read_from_its_tables(photograph, tmp_path, quality):
+    path = tmp_path / "a.jpg"
+    path.write_bytes(coded(photograph, quality))
+    assert jpeg_quality(path) == quality
+    found = traces(path, read(path))
+    assert found.quality == quality and (found.reason() is None) == (quality == 96)
+
+
+def test_blocks_show_after_jpeg_even_in_a_crop_that_was_saved_otherwise(photograph):
+    decoded = np.array(Image.open(io.BytesIO(coded(photograph, 30)))).astype(np.float32)
+    assert blocks(photograph[..., 0].astype(np.float32)) < 1.1
+    assert blocks(decoded[..., 0]) > 1.2
+    assert blocks(decoded[3:, 5:, 0]) > 1.2
+
+
+@pytest.mark.parametrize("sigma", [3, 6])
+def test_noise_is_measured_and_texture_is_not(photograph, sigma):
+    clean = photograph[..., 1].astype(np.float32)
+    assert noise(clean) < 1
+    noisy = clean + np.random.default_rng(1).normal(0, sigma, clean.shape).astype(np.float32)
+    assert noise(noisy) == pytest.approx(sigma, rel=0.2)
+
+
+def test_a_clean_picture_and_one_of_a_few_pixels_show_nothing(photograph, tmp_path):
+    for name, pixels in (("a.png", photograph), ("b.png", photograph[:3, :5])):
+        Image.fromarray(pixels).save(tmp_path / name)
+        found = traces(tmp_path / name, read(tmp_path / name))
+        assert found.quality is None and found.reason() is None
+
+
+def test_reasons_name_what_was_found():
+    assert Traces(60, 1.0, 0.0).reason() == "a JPEG of quality 60"
+    assert Traces(None, 1.5, 0.0).reason() == "JPEG blocks show, 50% above the rest"
+    assert Traces(None, 1.0, 4.0).reason() == "noise of 4.0/255"
