@@ -174,10 +174,7 @@ class Scaler:
         began = time.monotonic()
         model, reason, picture = self.chosen(item)
         reason = f", as {reason}" if reason else ""
-        if self.dry:
-            job = self._planned(item, model, picture)
-        else:
-            job = prepare(item, model, self.request, picture)
+        job = self._planned(item, model, picture) if self.dry else prepare(item, model, self.request, picture)
         if self.request.file.quality is not None and not place and not job.form.lossy:
             name = job.form.name.upper()
             raise click.UsageError(
