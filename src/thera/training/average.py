@@ -33,12 +33,13 @@ def average(paths: Sequence[str | Path]) -> tuple[Network, dict[str, Any]]:
             )
     states = [network.state_dict() for network, _ in loaded]
     first.load_state_dict({name: torch.stack([s[name] for s in states]).mean(0) for name in states[0]})
-    about = {"training": merged([about.get("training", []) for _, about in loaded])}
+    histories = [about.get("training", []) for _, about in loaded]
+    result: dict[str, Any] = {"training": merged(histories)}
     for key in ("name", "restores"):
         values = {about.get(key) for _, about in loaded}
         if len(values) == 1 and None not in values:
-            about[key] = values.pop()
-    return first, about
+            result[key] = values.pop()
+    return first, result
 
 
 def merged(histories: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
