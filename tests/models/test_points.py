@@ -8,6 +8,7 @@ import pytest
 
 import thera
 from thera.errors import InvalidInput, ModelError, UnsafeCheckpoint
+from thera.evaluation.inspection import bank_of
 from thera.field.grid import Axis
 from thera.models import load_network, save_safetensors
 from thera.models.published_liif import MODULES
@@ -143,6 +144,8 @@ def test_filters_and_derivatives_are_refused(model):
     axis = Axis.whole(8, 16), Axis.whole(6, 12)
     with pytest.raises(InvalidInput, match="derivatives"):
         model.encode(image).on_axes(*axis, model.psf(()), (1, 0))
+    with pytest.raises(InvalidInput, match="no heat field and has no components"):
+        bank_of(model)
 
 
 def test_no_heat_field_is_exported_as_onnx(model, tmp_path):

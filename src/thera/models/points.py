@@ -128,6 +128,13 @@ class PointField:
         self.model, self.pixels, self.features, self.quarters = model, pixels, features, quarters
         self._whole: dict[tuple[int, int], Tensor] = {}  # the outputs of decoders that see the whole picture
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise InvalidInput(
+            f"{self.model.name} is no heat field and has no {name}: use a model of heat fields."
+        )
+
     @property
     def shape(self) -> tuple[int, int]:
         return self.pixels.shape[0], self.pixels.shape[1]
@@ -147,10 +154,13 @@ class PointField:
         size: Sequence[int] | None = None,
         region: Sequence[float] | None = None,
         psf: object = None,
+        *,
+        derivative: tuple[int, int] = (0, 0),
+        memory: int | None = None,
     ) -> Tensor:
-        """The picture at a scale or of a size, H'×W'×3, float32, unclipped."""
+        """The picture at a scale or of a size, H'×W'×3, float32, unclipped; as `HeatField.render`."""
         rows, cols = axes(self.shape, scale, size, region)
-        return self.on_axes(rows, cols, psf or self.model.psf(()))  # type: ignore[arg-type]
+        return self.on_axes(rows, cols, psf or self.model.psf(()), derivative)  # type: ignore[arg-type]
 
     def on_axes(
         self,

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from thera.networks.decoders.decoder import WIDTH, Decoder, bilinear, gather, linear2
+from thera.networks.decoders.decoder import WIDTH, Decoder, bilinear, gather, linear2, within
 from thera.networks.network import MLP, Points
 
 HEADS, HIDDEN = 8, 256
@@ -36,11 +36,10 @@ class LocalAttention(nn.Module):
 
     def forward(self, maps: tuple[Tensor, Tensor, Tensor], points: Points) -> Tensor:
         query, key, value = maps
-        sizes = points.at.new_tensor(query.shape[2:])
         cells = torch.floor(points.at).unsqueeze(-2) + self.window  # type: ignore[operator]
-        inside = ((cells >= 0) & (cells < sizes)).all(-1)  # N×Q×49
-        within = torch.minimum(cells.clamp(min=0), sizes - 1).long()
-        index = (within[..., 0] * query.shape[3] + within[..., 1]).flatten(1)
+        nearest = within(cells, query.shape)
+        inside = (nearest == cells).all(-1)  # N×Q×49
+        index = (nearest[..., 0] * query.shape[3] + nearest[..., 1]).long().flatten(1)
         k, v = (gather(x, index).view(*inside.shape, HEADS, -1) for x in (key, value))
         q = bilinear(query, points.at).unflatten(-1, (HEADS, -1)).to(k.dtype)
         scores = torch.einsum("nqhd,nqahd->nqah", q, k).float() / (HIDDEN / HEADS) ** 0.5

@@ -39,11 +39,15 @@ class Corner(NamedTuple):
     weight: Tensor  # N×Q, the area of the opposite rectangle: the four sum to 1
 
 
+def within(cell: Tensor, shape: torch.Size | tuple[int, int]) -> Tensor:
+    """Cells (…×2) moved into a picture of this shape, without tensors on the host: CUDA graphs forbid them."""
+    return torch.stack([cell[..., 0].clamp(0, shape[-2] - 1), cell[..., 1].clamp(0, shape[-1] - 1)], -1)
+
+
 def corners(at: Tensor, shape: torch.Size | tuple[int, int]) -> Iterator[Corner]:
     """The four cells whose centres surround each point; at the border of the picture a cell stands twice."""
-    size = at.new_tensor([shape[-2], shape[-1]])
     low = torch.floor(at - 0.5 + 1e-6)
-    cells = [torch.minimum(cell.clamp(min=0), size - 1) for cell in (low, low + 1)]
+    cells = [within(cell, shape) for cell in (low, low + 1)]
     offsets = [2 * (at - cell - 0.5) for cell in cells]
     near, far = (offset.abs() + 1e-9 for offset in offsets)
     shares = far / (near + far), near / (near + far)
@@ -56,7 +60,7 @@ def corners(at: Tensor, shape: torch.Size | tuple[int, int]) -> Iterator[Corner]
 
 def nearest(at: Tensor, shape: torch.Size | tuple[int, int]) -> tuple[Tensor, Tensor]:
     """The index of the cell that each point lies in (N×Q), and its offset there, in cells times two."""
-    cell = torch.minimum(torch.floor(at).clamp(min=0), at.new_tensor([shape[-2] - 1, shape[-1] - 1]))
+    cell = within(torch.floor(at), shape)
     return (cell[..., 0] * shape[-1] + cell[..., 1]).long(), 2 * (at - cell - 0.5)
 
 
@@ -65,7 +69,7 @@ def gather(maps: Tensor, index: Tensor) -> Tensor:
     N, C = maps.shape[:2]
     rows = maps.permute(0, 2, 3, 1).reshape(-1, C)
     first = torch.arange(N, device=index.device)[:, None] * (len(rows) // N)
-    return rows[(index + first).flatten()].view(N, -1, C)
+    return rows.index_select(0, (index + first).flatten()).view(N, -1, C)
 
 
 def unfold(maps: Tensor) -> Tensor:
@@ -86,8 +90,7 @@ def linear2(x: Tensor, weight: Tensor) -> Tensor:
 
 def bilinear(image: Tensor, at: Tensor) -> Tensor:
     """N×Q×C: the bilinearly enlarged image at points, with its border pixels continued."""
-    size = at.new_tensor([image.shape[3], image.shape[2]])
-    grid = 2 * at.flip(-1) / size - 1
+    grid = torch.stack([2 * at[..., 1] / image.shape[3] - 1, 2 * at[..., 0] / image.shape[2] - 1], -1)
     sampled = F.grid_sample(image.float(), grid[:, None], padding_mode="border", align_corners=False)
     return sampled[:, :, 0].transpose(1, 2)
 

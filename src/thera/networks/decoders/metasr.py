@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from thera.networks.decoders.decoder import WIDTH, Decoder, gather, linear_in, unfold
+from thera.networks.decoders.decoder import WIDTH, Decoder, gather, linear_in, unfold, within
 from thera.networks.network import MLP, Points
 
 
@@ -25,8 +25,7 @@ class MetaSR(Decoder):
 
     def forward(self, maps: Tensor, points: Points) -> Tensor:
         corner = points.at - points.step / 2  # the upper left one of the output pixel
-        most = corner.new_tensor([maps.shape[2] - 1, maps.shape[3] - 1])
-        cell = torch.minimum(torch.floor(corner + 1e-6).clamp(min=0), most)
+        cell = within(torch.floor(corner + 1e-6), maps.shape)
         size = points.step[..., :1].expand(*corner.shape[:2], 1)
         hidden = torch.relu(linear_in(torch.cat([corner - cell, size], -1), self.mlp[0]))  # type: ignore[arg-type]
         kernel = self.mlp[2](hidden).unflatten(-1, (-1, 3))

@@ -36,17 +36,21 @@ class Sinc(Decoder):
         return self.up(features).float()
 
     def forward(self, maps: Tensor, points: Points) -> Tensor:
-        stretch = torch.ones(()) if self.training else (4 * points.step).clamp(min=1)
+        stretch = torch.ones_like(points.step) if self.training else (4 * points.step).clamp(min=1)
         count = 2 * LOBES if self.training else math.ceil(2 * LOBES * stretch.max().item())
         at = 4 * points.at - 0.5  # in pixels of the ×4 picture, from the centre of the first
         first = torch.floor(at - count / 2) + 1
         taps = first[..., None] + torch.arange(count, device=at.device)  # N×Q×2×count
-        z = (taps - at[..., None]) / stretch.to(at)[..., None]
+        z = (taps - at[..., None]) / stretch[..., None]
         weight = torch.sinc(z) * torch.sinc(z / LOBES) * (z.abs() < LOBES)
         weight = weight / weight.sum(-1, keepdim=True)
-        sizes = taps.new_tensor([maps.shape[2], maps.shape[3]])[:, None]
-        taps = taps % (2 * sizes)  # the picture is mirrored at its borders
-        rows, cols = torch.minimum(taps, 2 * sizes - 1 - taps).long().unbind(-2)
+        rows, cols = (mirrored(t.long(), n) for t, n in zip(taps.unbind(-2), maps.shape[2:], strict=True))
         index = rows[..., :, None] * maps.shape[3] + cols[..., None, :]  # N×Q×count×count
         found = gather(maps, index.flatten(1)).view(*index.shape, 3)
         return torch.einsum("nqi,nqj,nqijc->nqc", weight[..., 0, :], weight[..., 1, :], found)
+
+
+def mirrored(index: Tensor, length: int) -> Tensor:
+    """Indices beyond the ends of an axis, reflected into it."""
+    index = index % (2 * length)
+    return torch.minimum(index, 2 * length - 1 - index)
