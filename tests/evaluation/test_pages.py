@@ -233,6 +233,20 @@ def test_the_command_names_models_scales_and_what_was_left_out(results):
     assert "thera eval edsr-air --data photo20 --scales 2 30 --baselines nearest -o" in report(results)
 
 
+def test_methods_are_compared_pass_with_pass_and_ensemble_with_ensemble(results):
+    records = [
+        {"method": m, "identity": "", "data": "Set5", "image": "a", "scale": 2, "psnr_y": value}
+        for m, value in {"liif": 37.0, "air": 36.5, "liif+": 37.1, "air+": 37.2}.items()
+    ]
+    (results / "methods.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    (results / "methods.json").write_text(json.dumps({"budget": "a minute each."}))
+    text = report(results)
+    section = text[text.index("## Methods, trained alike") : text.index("## Ablations")]
+    assert "same budget: a minute each." in section
+    assert "| liif | **37.00** |" in section
+    assert "| air+ | **37.20** |" in section
+
+
 def test_ablations_without_a_stated_budget_are_refused(results):
     (results / "ablation.json").unlink()
     with pytest.raises(InvalidInput, match="must state the budget"):

@@ -1,8 +1,10 @@
 """Every ablation of the paper, trained for a moment and measured."""
 
 import json
+from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
 from PIL import Image
 
@@ -11,9 +13,12 @@ from thera.errors import InvalidInput
 from thera.evaluation.ablation import ablation_markdown
 from thera.evaluation.paper import paper
 from thera.evaluation.records import read_records
+from thera.models import load_network
 from thera.models.weights import load_safetensors, save_safetensors
 from thera.training import ablations
 from thera.training import run as training_run
+
+REPOSITORY = Path(__file__).parents[2]
 
 
 def measured(arguments):
@@ -51,6 +56,30 @@ def test_every_ablation_of_the_paper_is_trained_and_measured_and_its_budget_stat
     save_safetensors(network, tmp_path / "runs/relu.safetensors", metadata=longer)
     with pytest.raises(InvalidInput, match=r"relu.safetensors was trained with .*60"):
         measured(command)
+
+
+def test_methods_of_a_folder_are_trained_alike_from_one_backbone(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(training_run, "COMPILING", 1)
+    monkeypatch.setattr(ablations, "TIMED", 1)
+    configs, out, small = (tmp_path / name for name in ("methods", "results", "small"))
+    configs.mkdir()
+    small.mkdir()
+    for name in ("air", "liif"):
+        text = (REPOSITORY / "configs" / "methods" / f"{name}.toml").read_text("utf-8")
+        (configs / f"{name}.toml").write_text(text, "utf-8")
+    Image.open(photos / "0.png").crop((0, 0, 60, 48)).save(small / "0.png")
+    measured(
+        f"--configs {configs} --data {photos} --seconds 0.01 --validate {small} --scales 3 --device cpu "
+        f"--runs {tmp_path}/runs -o {out} --set data.batch=1 data.patch=8 optimiser.rate=1e-9".split()
+    )
+    assert {r["method"] for r in read_records(out / "methods.jsonl")} == {"air", "air+", "liif", "liif+"}
+    assert "from the backbone of edsr-air" in json.loads((out / "methods.json").read_text("utf-8"))["budget"]
+    shipped = load_network("edsr-air")[0].state_dict()
+    trained = load_safetensors(tmp_path / "runs" / "air.safetensors")[0].state_dict()
+    torch.testing.assert_close(trained["backbone.tail.weight"], shipped["backbone.tail.weight"])
+    assert not torch.allclose(trained["head.weight"], shipped["head.weight"])
+    with pytest.raises(InvalidInput, match="holds no configuration"):
+        measured(f"--configs {small} --data {photos} --validate {small} -o {out}".split())
 
 
 def test_rows_stand_in_the_papers_order():

@@ -14,7 +14,9 @@ FOLDER = click.Path(path_type=Path)
 
 
 @click.command("ablations", cls=VariadicCommand)
-@click.option("--configs", type=FOLDER, default="configs/ablations", show_default=True)
+@click.option(
+    "--configs", type=FOLDER, default="configs/ablations", show_default=True, help="A folder of TOML files."
+)
 @click.option("--data", multiple=True, required=True, metavar="PATH...", help="Images to train on.")
 @click.option("--seconds", type=float, default=60, show_default=True, help="Training time of each.")
 @click.option("--validate", multiple=True, required=True, metavar="DIR...", help="Images to measure on.")
@@ -29,13 +31,14 @@ FOLDER = click.Path(path_type=Path)
     "-o", "--out", type=FOLDER, default="docs/results", show_default=True, help="For the measurements."
 )
 def command(**options: Any) -> None:
-    """Train every ablation of the paper for the same time, and measure it.
+    """Train every ablation of the paper for the same time, and measure it; or methods against each other.
 
-    Writes ablation.jsonl and ablation.json, of which `thera eval --report` makes a table. The same command
-    continues an interrupted one.
+    Writes ablation.jsonl and ablation.json, or for another folder of configurations files of its name, of
+    which `thera eval --report` makes tables. The same command continues an interrupted one.
 
     \b
     thera ablations --data photos/ --seconds 60 --validate Set14/ photo20/ --scales 2 3 4 6 8
+    thera ablations --configs configs/methods --runs runs/methods --data photos/ --validate Set5/
     """
     require("torch", "train", "training")
     from thera.models.torch_engine import resolve_device

@@ -5,7 +5,8 @@ A folder of results holds these files:
 | file | from |
 | --- | --- |
 | eval*.jsonl | `thera eval` |
-| ablation*.jsonl | `thera eval`, methods named as the paper's ablations; the budget is in ablation.json |
+| ablation*.jsonl | `thera ablations`; the budget is in ablation.json |
+| methods*.jsonl | `thera ablations --configs configs/methods`; the budget is in methods.json |
 | bench*.jsonl | `thera bench` |
 | fit*.jsonl | `thera fit` |
 | inspect*.jsonl | `thera inspect --json` |
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from thera.errors import InvalidInput
@@ -65,7 +66,8 @@ def report(folder: Path) -> str:
         f"[{folder.name}/]({folder.name}). Numbers are measured here unless a row says that it is quoted. "
         f"{QUOTED} [All tables of the paper](paper_tables.md).",
         *_evaluation(folder),
-        *_ablation(folder),
+        *_trained(folder, "methods", "Methods, trained alike", methods_markdown),
+        *_trained(folder, "ablation", "Ablations", ablation_markdown),
         *_section(folder, "bench", "Cost", bench_markdown),
         *_section(folder, "inspect", "What training ended at", inspection_markdown),
         *_section(folder, "fit", "Fields fitted to images", reconstruction_markdown),
@@ -152,16 +154,27 @@ def _two(cell: tuple[float | None, float | None]) -> str:
     return "—" if cell[0] is None else f"{cell[0]:.2f}"
 
 
-def _ablation(folder: Path) -> list[str]:
-    records = _records(folder, "ablation")
+def _trained(folder: Path, kind: str, title: str, write: Callable[[list[Record], str], str]) -> list[str]:
+    """The section of results that were trained for this page, which must state their budget."""
+    records = _records(folder, kind)
     if not records:
         return []
-    about = folder / "ablation.json"
+    about = folder / f"{kind}.json"
     if not about.exists():
-        raise InvalidInput(
-            f'{about} is missing: it must state the budget of the ablations, {{"budget": "…"}}.'
-        )
-    return ["## Ablations", ablation_markdown(records, json.loads(about.read_text("utf-8"))["budget"])]
+        raise InvalidInput(f'{about} is missing: it must state the budget of the runs, {{"budget": "…"}}.')
+    return [f"## {title}", write(records, json.loads(about.read_text("utf-8"))["budget"])]
+
+
+def methods_markdown(records: Sequence[Record], budget: str) -> str:
+    """What methods reach that were trained for the same time on the same pictures."""
+    about = f"Each [method](methods.md) had the same budget: {budget} One pass is compared with one pass, the"
+    sections = [f"{about} ensemble with the ensemble. What computes more has seen fewer patches."]
+    for data in dict.fromkeys(record["data"] for record in records):
+        for ensemble in (False, True):
+            part = [record for record in records if record["method"].endswith("+") == ensemble]
+            if any(record["data"] == data for record in part):
+                sections.append(to_markdown(summarise(part, data, published_metric(data))))
+    return "\n\n".join(section.strip() for section in sections)
 
 
 def inspection_markdown(records: Sequence[Record]) -> str:

@@ -1,4 +1,5 @@
-"""The paper's ablations, each trained for the same time from the same seed, and measured on the same images.
+"""Several configurations, each trained for the same time from the same seed, and measured on the same images:
+the paper's ablations, or methods against each other.
 
 The time before the first step, for reading images and compiling, is not counted.
 """
@@ -10,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,13 +59,10 @@ def train(
     began = time.perf_counter()
     loop.train(run, folder / path.stem)
     patches = steps * config.data.batch
-    print(f"{NAMES[path.stem]}: {patches:,} patches in {time.perf_counter() - began:.1f} s", flush=True)
-    about = {
-        "seconds": seconds,
-        "patches": patches,
-        "images": len(images),
-        "device": device_name(device),
-    }
+    print(f"{title(path.stem)}: {patches:,} patches in {time.perf_counter() - began:.1f} s", flush=True)
+    about = {"seconds": seconds, "patches": patches, "images": len(images), "device": device_name(device)}
+    if config.start:
+        about["start"] = f"{config.start_part} of {Path(config.start).stem}".removeprefix(" of ")
     save_safetensors(run.average, folder / f"{path.stem}.safetensors", "f32", {"ablation": about})
 
 
@@ -78,9 +77,10 @@ def budget(files: Sequence[Path]) -> str:
                 "another --runs."
             )
     about = stated[0]
-    seen = "; ".join(f"{NAMES[f.stem]} {n:,}" for f, n in zip(files, patches, strict=True))
+    seen = "; ".join(f"{title(f.stem)} {n:,}" for f, n in zip(files, patches, strict=True))
+    start = f"from the {about['start']}" if "start" in about else "from scratch"
     return (
-        f"{about['seconds']:g} seconds of training from scratch on one {about['device']}, with "
+        f"{about['seconds']:g} seconds of training {start} on one {about['device']}, with "
         f"{about['images']} images, smaller copies counted. Patches seen: {seen}."
     )
 
@@ -97,11 +97,18 @@ def run_ablations(
     runs: Path,
     out: Path,
 ) -> None:
-    """Train each ablation into `runs`, and write `ablation.jsonl` and `ablation.json` into `out`.
+    """Train each file of `configs` into `runs`, and write what is measured and its budget into `out`.
 
-    The same call continues an interrupted one: nothing is trained or measured twice.
+    A folder with the paper's ablations makes `ablation.jsonl` and `ablation.json`, any other folder is named
+    like them. The same call continues an interrupted one: nothing is trained or measured twice.
     """
-    paths = [configs / f"{stem}.toml" for stem in NAMES]
+    paths = sorted(configs.glob("*.toml"))
+    ablations = {path.stem for path in paths} == set(NAMES)
+    if ablations:
+        paths = [configs / f"{stem}.toml" for stem in NAMES]
+    if not paths:
+        raise InvalidInput(f"{configs} holds no configuration: name a folder of TOML files.")
+    results = out / ("ablation.jsonl" if ablations else f"{configs.resolve().name}.jsonl")
     settings = [Config.read(path, changes).data for path in paths]
     sets = image_sets(validate)
     weights = {path.stem: runs / f"{path.stem}.safetensors" for path in paths}
@@ -114,8 +121,16 @@ def run_ablations(
     stated = budget(list(weights.values()))
 
     out.mkdir(parents=True, exist_ok=True)
-    named = [f"{NAMES[stem]}={file}" for stem, file in weights.items()]
-    for ensemble, models in (True, named), (False, [f"{NO_ENSEMBLE}={weights['plus']}"]):
-        methods = load_methods(models, (), ensemble, engine="torch", device=device)
-        evaluate(methods, sets, scales, out / "ablation.jsonl", workers, replace=True)
-    (out / "ablation.json").write_text(json.dumps({"budget": stated}, ensure_ascii=False) + "\n", "utf-8")
+    named = [f"{title(stem)}={file}" for stem, file in weights.items()]
+    options: dict[str, Any] = {"engine": "torch", "device": device}
+    methods = load_methods(named, (), both=not ablations, **options)
+    if ablations:
+        methods += load_methods([f"{NO_ENSEMBLE}={weights['plus']}"], (), ensemble=False, **options)
+    evaluate(methods, sets, scales, results, workers, replace=True)
+    stated_as = json.dumps({"budget": stated}, ensure_ascii=False)
+    results.with_suffix(".json").write_text(stated_as + "\n", "utf-8")
+
+
+def title(stem: str) -> str:
+    """The name of a row: the paper's for its ablations."""
+    return NAMES.get(stem, stem)

@@ -176,6 +176,7 @@ class Config:
     network: Spec = field(default_factory=Spec)
     name: str = ""  # of the model that the weights become; empty: that of its network
     start: str = ""  # a shipped model or a file: every weight that fits is taken from it; empty: random
+    start_part: str = ""  # take only weights whose names begin with this, such as "backbone"
     seed: int = 0
     data: Data = field(default_factory=Data)
     degradation: Degradation = field(default_factory=Degradation)
@@ -203,7 +204,7 @@ class Config:
         for key, value in values.items():
             if key in sections:
                 parsed[key] = _section(sections[key], key, value)
-            elif key in ("name", "start", "seed"):
+            elif key in ("name", "start", "start_part", "seed"):
                 _check_type(key, value, int if key == "seed" else str)
                 parsed[key] = value
             else:

@@ -108,12 +108,14 @@ def initial_network(config: Config) -> tuple[Network, list[dict[str, Any]]]:
         source, about = load_network(config.start)
         earlier = about.get("training", [])
         mine, theirs = network.state_dict(), source.state_dict()
-        fitting = {k: v for k, v in theirs.items() if k in mine and v.shape == mine[k].shape}
+        part = {k: v for k, v in theirs.items() if k.startswith(config.start_part)}
+        fitting = {k: v for k, v in part.items() if k in mine and v.shape == mine[k].shape}
         if not fitting:
             raise ModelError(f"No weight of {config.start} fits {config.network.name}: name another start.")
         network.load_state_dict(mine | fitting)
     with torch.no_grad():
-        if isinstance(network, Thera) and not (config.start and config.optimiser.kappa_rate):
+        taken = config.start and not config.start_part and config.optimiser.kappa_rate
+        if isinstance(network, Thera) and not taken:
             network.kappa.fill_(config.optimiser.kappa)
     return network, earlier
 

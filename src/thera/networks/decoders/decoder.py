@@ -40,7 +40,7 @@ class Corner(NamedTuple):
 
 
 def within(cell: Tensor, shape: torch.Size | tuple[int, int]) -> Tensor:
-    """Cells (…×2) moved into a picture of this shape, without tensors on the host: CUDA graphs forbid them."""
+    """Cells (…×2) moved into a picture of this shape, without tensors on the host: a graph has none."""
     return torch.stack([cell[..., 0].clamp(0, shape[-2] - 1), cell[..., 1].clamp(0, shape[-1] - 1)], -1)
 
 
