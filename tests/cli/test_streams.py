@@ -100,6 +100,14 @@ def test_results_that_cannot_be_printed_are_an_error_after_the_work(folder):
     assert sorted(path.name for path in (folder / "out").iterdir()) == ["a_jpg_x1.5.jpg", "a_png_x1.5.png"]
 
 
+@pytest.mark.parametrize("command", ["--version", "models", "upscale --help"])
+def test_other_commands_say_in_a_sentence_that_stdout_is_full(tmp_path, command):
+    done = shell(f"$thera {command} > /dev/full", tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == b"thera: The output could not be written: the disk is full.\n"
+    assert shell(f"$thera {command} >&-", tmp_path).returncode == 0
+
+
 @pytest.mark.parametrize("module", ["click", "numpy"])
 def test_an_interrupt_while_the_program_starts_is_no_traceback(tmp_path, png, module):
     """A module that interrupts as it is imported: click before anything else, NumPy within the command."""

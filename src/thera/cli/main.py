@@ -1,5 +1,6 @@
 """`thera`: finds the command, and turns errors into one sentence and an exit status."""
 
+import errno
 import os
 import signal
 import sys
@@ -105,6 +106,10 @@ def run(arguments: list[str] | None = None) -> NoReturn:
         _fail(str(error), 1)
     except BrokenPipeError:
         sys.exit(1)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _fail("The output could not be written: the disk is full.", 1)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

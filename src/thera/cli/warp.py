@@ -99,6 +99,7 @@ def command(source: Path, output: Path, as_json: bool, quiet: bool, **given: Any
     top left corner. The first pixel has its centre at 0.5, 0.5: half a pixel more than in OpenCV.
     """
     from thera.cli.feedback import Feedback
+    from thera.cli.timing import human_time
     from thera.memory import human_bytes
 
     began = time.monotonic()
@@ -113,6 +114,7 @@ def command(source: Path, output: Path, as_json: bool, quiet: bool, **given: Any
         feedback.say(f"  note: {note}")
     with feedback.progress(rows * cols, source.name) as progress:
         job.run(progress)
+    feedback.say(f"{output} is done in {human_time(time.monotonic() - began)}.")
     if as_json:
         summary = {
             "input": str(source),
