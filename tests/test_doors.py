@@ -20,6 +20,7 @@ import pytest
 from PIL import Image
 
 import thera
+import thera.imaging.api  # before models are replaced: what it imports stays as it is
 from thera.field import Filter, Lanczos
 from thera.imaging.sizing import TargetSize
 from thera.models import Model

@@ -155,7 +155,7 @@ def test_limits_are_those_of_the_formats():
     with pytest.raises(ImageFileError, match="write PNG or TIFF"):
         files.check_limits(layout, format_named("jpeg"))
     files.check_limits(layout, format_named("png"))
-    assert set(writing.QUALITY) == {"jpeg", "webp", "avif"}
+    assert set(writing.QUALITY) == {"jpeg", "jxl", "webp", "avif"}
 
 
 @pytest.mark.parametrize(
