@@ -11,6 +11,9 @@ from thera.imaging.picture import Picture
 from thera.imaging.sizing import TargetSize
 from thera.memory import human_bytes, parse_bytes
 from thera.values.alpha import AlphaLimits
+from thera.values.planes import interpolated, interpolated_at
+from thera.values.ranges import Range
+from thera.values.survey import FloatRange
 
 
 @pytest.mark.parametrize("shape", [(9, 7), (9, 7, 1), (9, 7, 2), (9, 7, 3), (9, 7, 4)], ids=str)
@@ -237,3 +240,44 @@ def test_amounts_of_memory_are_read_as_people_write_them():
         with pytest.raises(InvalidInput):
             parse_bytes(nonsense)
     assert human_bytes(3 << 40) == "3 TiB"
+
+
+def test_a_highlight_acts_on_its_surroundings_alone(make_picture):
+    model, plain = thera.load("edsr-air"), make_picture("rgb", False, "f4", size=(72, 72)).samples
+    lit = plain.copy()
+    lit[30:33, 30:33] = 200
+    plain, bright = (thera.upscale(image, scale=2, model=model) for image in (plain, lit))
+    distance = np.hypot(*(np.mgrid[: plain.shape[0], : plain.shape[1]] - 62))
+    change = 255 * np.abs(bright - plain)
+    assert change[distance > 40].max() < 1
+    assert change[distance > 75].max() < 0.01
+    np.testing.assert_allclose(bright[61:65, 61:65], 200, rtol=0.02)
+    half = thera.upscale(lit, scale=0.5, model=model)
+    assert 4 * half.sum() == pytest.approx(lit.sum(), rel=0.002)  # no light is lost
+
+
+def test_values_beyond_the_range_are_interpolated_as_straight_lines_are():
+    ramp = np.linspace(0, 9, 10, dtype=np.float32)[None, :, None] * np.ones((3, 1, 1), np.float32)
+    up = interpolated(ramp, Axis.whole(3, 6), Axis.whole(10, 40))
+    expected = np.clip((np.arange(40) + 0.5) / 4 - 0.5, 0, 9)
+    np.testing.assert_allclose(up[..., 0], np.tile(expected, (6, 1)), atol=1e-5)
+    points = np.stack(np.meshgrid([0.7, 1.5], [2.0, 7.25], indexing="ij"), -1).reshape(-1, 2)
+    np.testing.assert_allclose(interpolated_at(ramp, points, 1.0)[:, 0], [1.5, 6.75] * 2, atol=1e-5)
+
+
+def test_ranges_of_floats_leave_out_outliers_and_are_the_same_in_pieces():
+    rng = np.random.default_rng(1)
+    cases = {
+        (0.0, 1.0): np.append(rng.random(1000), 300.0),
+        (0.0, 5.0): np.append(5 * rng.random(1000), [0.0, 5.0]),
+    }
+    for (low, high), numbers in cases.items():
+        for dtype in ("f2", "f4", "f8"):
+            samples = numbers.astype(dtype)
+            assert Range.of(samples) == Range(low, high)
+            wanted = FloatRange(np.dtype(dtype))
+            for _ in range(wanted.passes):
+                wanted.narrow(wanted.counted(samples[:300]) + wanted.counted(samples[300:]))
+            assert wanted.range == Range(low, high)
+    far = np.append(rng.normal(1000, 10, 1000), 1e6)
+    assert Range.of(far).high < 1100

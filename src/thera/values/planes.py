@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from thera.errors import InvalidInput
 from thera.field.grid import Axis, Box
 from thera.values.alpha import ROUNDING, AlphaLimits, fill_invalid
 from thera.values.bands import Bands, Group
-from thera.values.ranges import Range
+from thera.values.ranges import NOT_FINITE, Range
 
 
 class Samples(Protocol):
@@ -61,10 +62,12 @@ class ArraySamples:
 class Plane:
     """A group of bands as the source of a `TiledField`: cells are h×w×3 floats in [0, 1].
 
-    `span` holds the sample values that become 0 and 1. Invalid samples are filled in from valid ones around
-    them, about as far as `reach`. The filling depends only on blocks of side 2 to the power of `levels`,
-    never on the window. Farther away from all that is valid, samples that are hidden stay as they are, and
-    nodata is the middle of `span`.
+    `span` holds the sample values that become 0 and 1. Samples may lie beyond them. A network knows no such
+    values and would spread them, so what exceeds the span is interpolated by itself and added to the result.
+
+    Invalid samples are filled in from valid ones around them, about as far as `reach`. The filling depends
+    only on blocks of side 2 to the power of `levels`, never on the window. Farther away from all that is
+    valid, samples that are hidden stay as they are, and nodata is the middle of `span`.
     """
 
     samples: Samples
@@ -96,9 +99,27 @@ class Plane:
                 values = fill_invalid(np.where(valid, values, np.float32(0)), valid, self.levels, far)
             top, left = box[0] - wide[0], box[1] - wide[1]
             values = values[top : top + box[2] - box[0], left : left + box[3] - box[1]]
+        if self._exceeds:
+            values = np.clip(values, 0, 1)
         if self.group.inks:
             values = 1 - values
         return values if values.shape[2] == 3 else np.repeat(values, 3, axis=2)
+
+    @property
+    def _exceeds(self) -> bool:
+        """True if samples may lie beyond what the network is shown."""
+        return not self.group.alpha and Range.of_type(self.samples.dtype) != self.span
+
+    def _excess(self, box: Box) -> NDArray[np.float32] | None:
+        """What exceeds the span in a window, h×w×n; None if nothing does."""
+        if not self._exceeds:
+            return None
+        samples, valid = self.samples.read(box, self.group.bands)
+        values = self.span.normalise(samples if valid is None else np.where(valid, samples, self.span.low))
+        excess = values - np.clip(values, 0, 1)
+        if not np.isfinite(excess).all():
+            raise InvalidInput(NOT_FINITE)
+        return excess if excess.any() else None
 
     def reaching(self, cells: int) -> Plane:
         """The same plane, with invalid samples filled in as far as a filter reaches."""
@@ -128,7 +149,16 @@ class Plane:
             alpha = self.samples.read(box, self.group.bands)[0][..., 0]
             size = [n / axis.step for n, axis in zip(alpha.shape, (rows, cols), strict=True)]
             limits = AlphaLimits(alpha, size).at(rows.since(box[0]), cols.since(box[1]))
+        elif len(rows) and len(cols):
+            box = self.alpha_window((rows.cell, cols.cell), (rows.step, cols.step))
+            excess = self._excess(box)
+            if excess is not None:
+                values = values + self._light(interpolated(excess, rows.since(box[0]), cols.since(box[1])))
         self.store(values, out, limits)
+
+    def _light(self, excess: NDArray[np.float32]) -> NDArray[np.float32]:
+        """What is added to the network's values: more ink is less light."""
+        return -excess if self.group.inks else excess
 
     def put_at(
         self, values: NDArray[np.float32], points: NDArray[np.float64], footprint: float, out: NDArray
@@ -143,10 +173,16 @@ class Plane:
             alpha = self.samples.read(box, self.group.bands)[0][..., 0]
             size = [n / max(footprint, ROUNDING) for n in alpha.shape]
             limits = AlphaLimits(alpha, size).near(points - box[:2])
+        elif len(points):
+            cells = np.floor(points).astype(np.int64)
+            box = self.alpha_window(list(cells.T), (footprint, footprint))
+            excess = self._excess(box)
+            if excess is not None:
+                values = values + self._light(interpolated_at(excess, points - box[:2], footprint))
         self.store(values, out, limits)
 
     def alpha_window(self, cells: Sequence[NDArray[np.int64]], steps: Sequence[float]) -> Box:
-        """The window whose alpha limits the alpha of output pixels in these rows and columns of cells."""
+        """The window that decides about alpha and excess of output pixels in these rows and columns."""
         margins = [math.ceil(step) + 1 for step in steps]
         top, left = (max(0, int(c.min()) - margin) for c, margin in zip(cells, margins, strict=True))
         bottom, right = (
@@ -171,6 +207,46 @@ class Plane:
         samples = span.restore(values, out.dtype)
         for i, band in enumerate(bands):
             out[..., band] = samples[..., i]
+
+
+def interpolated(values: NDArray[np.float32], rows: Axis, cols: Axis) -> NDArray[np.float32]:
+    """H×W×n values at output pixels, linear between centres; averaged where an output pixel is larger.
+
+    >>> interpolated(np.float32([[[0], [4]]]), Axis.whole(1, 1), Axis.whole(2, 4))[0, :, 0]
+    array([0., 1., 3., 4.], dtype=float32)
+    """
+    for axis in (rows, cols):
+        total = sum(
+            weight.astype(np.float32)[:, None, None] * values[cells]
+            for cells, weight in _taps(axis.centre, axis.step, len(values))
+        )
+        values = np.moveaxis(total, 0, 1)
+    return values
+
+
+def interpolated_at(
+    values: NDArray[np.float32], points: NDArray[np.float64], footprint: float
+) -> NDArray[np.float32]:
+    """H×W×n values at points (N, 2), each as large as `footprint`: N×n."""
+    along = list(_taps(points[:, 1], footprint, values.shape[1]))
+    total = np.zeros((len(points), values.shape[2]), np.float32)
+    for row, down in _taps(points[:, 0], footprint, values.shape[0]):
+        for col, across in along:
+            total += (down * across).astype(np.float32)[:, None] * values[row, col]
+    return total
+
+
+def _taps(
+    centre: NDArray[np.float64], step: float, length: int
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+    """The cells under tents about positions, one for each at a time, and their weights."""
+    width = max(1.0, step)
+    first = np.ceil(centre - width - 0.5).astype(np.int64)
+    taps = [first + k for k in range(math.floor(2 * width) + 1)]
+    weights = [np.maximum(0.0, 1 - np.abs(tap + 0.5 - centre) / width) for tap in taps]
+    total = np.sum(weights, axis=0)
+    for tap, weight in zip(taps, weights, strict=True):
+        yield np.clip(tap, 0, length - 1), weight / total
 
 
 def fill_levels(halo: int) -> int:

@@ -29,14 +29,22 @@ class Range:
     @classmethod
     def of(cls, samples: NDArray) -> "Range":
         """The range of samples: that of the type for unsigned integers of 8 and 16 bits, that of the samples
-        for other integers, and for floats 0 to 1, or that of the samples if some lie outside.
+        for other integers, and what `of_floats` says for floats.
 
         >>> Range.of(np.zeros((2, 2), np.uint8))
         Range(low=0.0, high=255.0)
         >>> Range.of(np.array([[-20.0, 300.0]]))
         Range(low=-20.0, high=300.0)
         """
-        return cls.of_type(samples.dtype) or cls.of_extremes(samples.min(), samples.max(), samples.dtype)
+        known = cls.of_type(samples.dtype)
+        if known is not None:
+            return known
+        low, high = float(samples.min()), float(samples.max())
+        if samples.dtype.kind != "f" or (low >= 0 and high <= 1) or not np.isfinite(high - low):
+            return cls.of_extremes(low, high, samples.dtype)
+        ranks = [round(p / 100 * (samples.size - 1)) for p in PERCENTILES]
+        middle = np.partition(samples, ranks, axis=None)[ranks]
+        return cls.of_floats(low, float(middle[0]), float(middle[1]), high)
 
     @classmethod
     def of_type(cls, dtype: np.dtype) -> "Range | None":
@@ -53,6 +61,23 @@ class Range:
         if dtype.kind == "f" and low >= 0 and high <= 1:
             return cls(0.0, 1.0)
         return cls.not_empty(low, high)
+
+    @classmethod
+    def of_floats(cls, lowest: float, lower: float, upper: float, highest: float) -> "Range":
+        """The range of floats with these extremes and `PERCENTILES`: 0 to 1 if that holds all but a few
+        highlights, otherwise what they hold. Outliers do not count: those that lie farther from the
+        percentiles than these from each other.
+
+        >>> Range.of_floats(0.0, 0.1, 0.9, 200.0), Range.of_floats(-5.0, 0.0, 60.0, 70.0)
+        (Range(low=0.0, high=1.0), Range(low=-5.0, high=70.0))
+        """
+        if not (np.isfinite(lowest) and np.isfinite(highest)):
+            raise InvalidInput(NOT_FINITE)
+        if lowest >= 0 and upper <= 1:
+            return cls(0.0, 1.0)
+        spread = upper - lower
+        low = lowest if lower - lowest <= spread else lower
+        return cls.not_empty(low, highest if highest - upper <= spread else upper)
 
     @classmethod
     def not_empty(cls, low: float, high: float) -> "Range":

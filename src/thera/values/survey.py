@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from thera.errors import InvalidInput
 from thera.values.bands import Bands, Group
-from thera.values.ranges import NOT_FINITE, Range, Stretch, type_range
+from thera.values.ranges import NOT_FINITE, PERCENTILES, Range, Stretch, type_range
 
 #: Samples h×w×bands, and which of them are valid; None if all are.
 Window = tuple[NDArray, NDArray[np.bool_] | None]
@@ -97,7 +97,7 @@ def find_ranges(
 def _wanted(group: Group, dtype: np.dtype, rule: Rule) -> Range | Extremes | Percentiles:
     """The range of a group, or what will find it. An alpha spans its type whatever the others are given."""
     if rule is None:
-        return Range.of_type(dtype) or Extremes(dtype)
+        return Range.of_type(dtype) or (FloatRange(dtype) if dtype.kind == "f" else Extremes(dtype))
     if isinstance(rule, tuple):
         own = [rule[band] for band in group.bands]
         return Range(min(each.low for each in own), max(each.high for each in own))
@@ -210,3 +210,14 @@ class Percentiles:
         if self.dtype.kind == "f":
             return np.where(bits & sign, ~bits, bits | sign)
         return bits ^ sign if self.dtype.kind == "i" else bits
+
+
+class FloatRange(Percentiles):
+    """The range that `Range.of` gives floats, of numbers that come in pieces."""
+
+    def __init__(self, dtype: np.dtype) -> None:
+        super().__init__(dtype, (0.0, *PERCENTILES, 100.0))
+
+    @property
+    def range(self) -> Range:
+        return Range.of_floats(*self.values) if self.total else type_range(self.dtype)
