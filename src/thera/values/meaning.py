@@ -26,7 +26,7 @@ class Meaning:
     """How samples are to be understood. Every option has a default, None.
 
     `value_range`: the values that the network sees as black and white. None: 8 and 16-bit unsigned integers
-    span their type, other integers what they hold, floats 0 to 1 or, without outliers, what they hold. "dtype":
+    span their type, other integers what they hold, floats 0 to 1 or what most of them hold. "dtype":
     what the type holds. "percentile": from the 0.5th percentile of a group to its 99.5th. "2%:98%": from
     other percentiles. (low, high): these values, for all bands but an alpha. A pair for each band: its own.
 
