@@ -216,10 +216,9 @@ def interpolated(values: NDArray[np.float32], rows: Axis, cols: Axis) -> NDArray
     array([0., 1., 3., 4.], dtype=float32)
     """
     for axis in (rows, cols):
-        total = sum(
-            weight.astype(np.float32)[:, None, None] * values[cells]
-            for cells, weight in _taps(axis.centre, axis.step, len(values))
-        )
+        total = np.zeros((len(axis), *values.shape[1:]), np.float32)
+        for cells, weight in _taps(axis.centre, axis.step, len(values)):
+            total += weight.astype(np.float32)[:, None, None] * values[cells]
         values = np.moveaxis(total, 0, 1)
     return values
 
