@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 ASTRONAUT = Path(__file__).parents[1] / "data" / "astronaut.png"
 
@@ -43,13 +45,16 @@ MAPPING = """([zoom, angle, tilt, size, centre]) => {
 
 
 @contextmanager
-def program(images: Sequence[Path] = ()) -> Iterator[str]:
-    """The page's program, and its address."""
+def program(images: Sequence[Path] = (), measure: bool = False) -> Iterator[str]:
+    """The page's program, and its address. `measure`: it finds out how long each model takes."""
     from thera.cli.app import listening, page_server
     from thera.web.app import create_app
 
     with listening(0) as listener:
-        server = page_server(create_app(images))
+        app = create_app(images)
+        if not measure:
+            app.state.queue.start("measure", lambda job: None)  # so that no other is started
+        server = page_server(app)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
@@ -79,6 +84,7 @@ def drop(page: Any, *files: tuple[str, bytes]) -> None:
 
 def wait_live(page: Any) -> None:
     page.wait_for_selector("#status[data-mode=live]")
+    page.wait_for_selector("#status-action", state="hidden")
 
 
 def captured(page: Any, mapping: Any, size: tuple[int, int], **look: Any) -> NDArray[np.float64]:
@@ -92,6 +98,12 @@ def camera_mapping(
 ) -> Any:
     """Screen to picture under the page's own camera."""
     return page.evaluate(MAPPING, [zoom, angle, tilt, list(size), list(centre)])
+
+
+def png(pixels: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
 
 
 def levels(values: NDArray) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""The local page as a person uses it: drop, zoom, compare, download, cancel, and what goes wrong."""
+"""The local page as a person uses it: drop, zoom, compare, and what goes wrong."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from app_page import ASTRONAUT, captured, drop, levels, opened, program, settle, wait_live
+from app_page import ASTRONAUT, captured, drop, levels, opened, png, program, settle, wait_live
 from PIL import Image
 
 import thera
+from thera.imaging.sizing import Paper, TargetSize
 from thera.tiled import TiledField
 from thera.web import gallery
 from thera.web.export import export_page
@@ -22,12 +23,6 @@ from thera.web.export import export_page
 pytest.importorskip("fastapi", reason="the page needs: pip install 'thera[web]'")
 
 PHOTO = ("astronaut.png", ASTRONAUT.read_bytes())
-
-
-def png(pixels: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
 
 
 @pytest.fixture
@@ -39,20 +34,43 @@ def page(browser: Any) -> Iterator[Any]:
     assert page.errors == []
 
 
+def test_before_a_picture_is_open_there_is_nothing_but_ways_to_open_one(page: Any) -> None:
+    assert page.get_by_text("127.0.0.1").is_visible()  # it says that it is on loopback
+    shown = page.evaluate(
+        """() => [...document.querySelectorAll("button, input, select, summary")]
+          .filter((e) => e.checkVisibility()).map((e) => e.textContent)"""
+    )
+    assert shown == ["Keys", "Open pictures", "Choose pictures"]
+
+
 def test_a_dropped_picture_is_seen_at_once_and_live_when_it_is_encoded(
     page: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert page.get_by_text("127.0.0.1").is_visible()  # it says that it is on loopback
     real, go = TiledField.encode, Event()
     monkeypatch.setattr(TiledField, "encode", lambda *given: (go.wait(20), real(*given))[1])
     drop(page, PHOTO)
     settle(page, "thera.painter.pixels")
-    assert page.locator("#work").is_visible() and "Encoding" in page.inner_text("#work")
+    page.wait_for_selector("#status-action:text('Cancel')")
+    assert "Air is working out the detail" in page.inner_text("#status")
     assert page.get_attribute("#status", "data-mode") == "pixels"
     go.set()
     wait_live(page)
-    page.wait_for_selector("#work", state="hidden")
+    assert page.inner_text("#status") == "Air, drawn live"
     assert "96 × 64" in page.inner_text("#title")
+
+
+def test_an_upload_is_seen_from_its_first_byte(page: Any) -> None:
+    waiting: list[Any] = []
+    page.route("**/api/pictures?name=*", lambda route: waiting.append(route))
+    drop(page, PHOTO, ("second.png", PHOTO[1]))
+    for name in ("astronaut.png", "second.png"):
+        page.wait_for_selector(f"#uploads li:has-text('{name}') progress")
+        for _ in range(500):
+            if not waiting:
+                page.wait_for_timeout(20)
+        waiting.pop().continue_()
+    settle(page, "document.querySelectorAll('#pictures li').length === 2")
+    assert page.locator("#uploads").is_hidden()
 
 
 def test_wheel_keyboard_and_buttons_zoom(page: Any) -> None:
@@ -72,7 +90,7 @@ def test_wheel_keyboard_and_buttons_zoom(page: Any) -> None:
     page.keyboard.press(".")
     assert page.evaluate("() => [thera.camera.angle, thera.camera.tilt]") == [5, 5]
     page.click("#one")
-    assert page.inner_text("#percent") == "100%"
+    settle(page, "document.getElementById('percent').textContent === '100%'")
     page.click("#fit")
     assert page.evaluate("() => [thera.camera.zoom, thera.camera.angle]") == [pytest.approx(zoom), 0]
     centre = page.evaluate("() => thera.camera.centre")
@@ -109,7 +127,7 @@ def test_two_fingers_zoom_and_turn(browser: Any) -> None:
 def test_the_curtain_is_dragged_and_moved_by_keys(page: Any) -> None:
     drop(page, PHOTO)
     wait_live(page)
-    page.get_by_text("Bicubic", exact=True).click()
+    page.select_option("#other", label="Bicubic")
     slider = page.get_by_role("slider", name="Curtain")
     assert slider.get_attribute("aria-valuenow") == "50"
     box = slider.bounding_box()
@@ -122,30 +140,48 @@ def test_the_curtain_is_dragged_and_moved_by_keys(page: Any) -> None:
     page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")
     assert slider.get_attribute("aria-valuenow") == "2"
-    assert page.locator("#before").inner_text() == "Bicubic"
-    page.get_by_text("Off", exact=True).click()
-    assert not slider.is_visible()
+    assert page.inner_text("#labels").split() == ["Bicubic", "Air"]
+    page.select_option("#other", label="Nothing")
+    slider.wait_for(state="hidden")
 
 
-def test_a_download_is_at_full_quality_with_its_metadata(page: Any, tmp_path: Path) -> None:
-    source = tmp_path / "photo.png"
-    with Image.open(ASTRONAUT) as image:
-        image.convert("RGB").crop((0, 0, 40, 30)).save(source, dpi=(300, 300))
-    drop(page, ("photo.png", source.read_bytes()))
+SEEN = """() => {
+  const seen = thera.capture();
+  const [rows, cols] = [seen.height, seen.width];
+  const mapping = thera.camera.mapping();
+  const alone = (curtain) => thera.painter.capture(mapping, [rows, cols / 2], thera.camera.picture, {
+    ...thera.look, curtain, preview: true });
+  const [other, own] = [alone(cols), alone(0)];
+  let [left, right] = [0, 0];
+  for (let i = 0; i < rows; i++) for (let j = 0; j < 2 * cols; j++) {
+    left = Math.max(left, Math.abs(seen.data[4 * i * cols + j] - other[2 * i * cols + j]));
+    right = Math.max(right, Math.abs(seen.data[4 * i * cols + 2 * cols + j] - own[2 * i * cols + j]));
+  }
+  return [left, right];
+}"""
+
+
+def test_side_by_side_both_halves_show_the_same_part(page: Any) -> None:
+    drop(page, PHOTO)
     wait_live(page)
-    page.get_by_text("×2", exact=True).click()
-    assert "80 × 60" in page.inner_text("#outcome")
-    with page.expect_download() as waiting:
-        page.click("#download")
-    assert waiting.value.suggested_filename == "photo_x2.png"
-    with Image.open(waiting.value.path()) as image:
-        found, dpi = np.asarray(image), image.info["dpi"]
-    with Image.open(source) as image:
-        np.testing.assert_array_equal(found, np.asarray(thera.upscale(image, 2, model="edsr-air")))
-    assert dpi == pytest.approx((300, 300), abs=0.1)
+    page.select_option("#other", label="As given")
+    page.get_by_text("Side by side", exact=True).click()
+    settle(page, "thera.split")
+    page.keyboard.press("+")
+    assert max(page.evaluate(SEEN)) <= 1  # single floats of two places in the view
+    assert page.get_by_role("slider", name="Curtain").is_hidden()
 
 
-def test_encoding_and_downloads_can_be_cancelled(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_model_is_compared_with(page: Any) -> None:
+    drop(page, ("small.png", png(np.full((12, 16, 3), 120, np.uint8))))
+    wait_live(page)
+    page.select_option("#other", label="Plus")
+    settle(page, "thera.otherElement.querySelector('img[data-done]')?.naturalWidth > 16")
+    assert "model=edsr-plus" in page.evaluate("() => thera.otherElement.querySelector('img').src")
+    assert page.inner_text("#status") == "Air, drawn live"
+
+
+def test_encoding_can_be_stopped_and_started_again(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = Event()
 
     def slow(*given: Any) -> None:
@@ -159,30 +195,68 @@ def test_encoding_and_downloads_can_be_cancelled(page: Any, monkeypatch: pytest.
     with monkeypatch.context() as patch:
         patch.setattr(gallery.Gallery, "pack", slow)
         drop(page, PHOTO)
-        settle(page, "document.getElementById('share').value === 0.4")
-        page.click("#cancel")
-        assert not page.locator("#work").is_visible()
+        settle(page, "document.getElementById('status-share').value === 0.4")
+        page.click("#status-action")
+        page.wait_for_selector("#status-action:text('Start again')")
         assert stopped.wait(5)
-    assert page.get_attribute("#status", "data-mode") == "pixels"
-    stopped.clear()
+    assert "bicubic" in page.inner_text("#status")
+    page.click("#status-action")
+    wait_live(page)
+
+
+def test_encoding_that_fails_says_why_and_can_be_tried_again(
+    page: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: Any) -> None:
+        raise MemoryError
+
     with monkeypatch.context() as patch:
-        patch.setattr("thera.web.app.write_result", slow)
-        page.click("#download")
-        settle(page, "document.getElementById('share').value === 0.4")
-        page.click("#cancel")
+        patch.setattr(gallery.Gallery, "pack", fail)
+        drop(page, PHOTO)
+        page.wait_for_selector("#status-action:text('Start again')")
+        assert "more memory" in page.inner_text("#status")
+    page.click("#status-action")
+    wait_live(page)
+
+
+def test_a_page_that_is_closed_stops_what_it_waited_for(
+    browser: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped, began = Event(), Event()
+
+    def slow(*given: Any) -> None:
+        try:
+            for _ in range(1000):
+                began.set()
+                time.sleep(0.02)
+                given[-1](0.4)
+        finally:
+            stopped.set()
+
+    monkeypatch.setattr(gallery.Gallery, "pack", slow)
+    with program([ASTRONAUT]) as url:
+        page = opened(browser, url)
+        assert began.wait(10)
+        page.close()
         assert stopped.wait(5)
-    assert not page.locator("#trouble").is_visible()
+        page.context.close()
 
 
 def test_a_wrong_file_is_named_and_the_others_are_shown(page: Any) -> None:
     drop(page, ("notes.txt", b"no picture"), PHOTO)
     wait_live(page)
-    assert "notes.txt" in page.inner_text("#trouble") and "not an image" in page.inner_text("#trouble")
+    assert "notes.txt" in page.inner_text("#notices") and "not an image" in page.inner_text("#notices")
+    page.get_by_label("Dismiss").click()
+    settle(page, "document.getElementById('notices').children.length === 0")
+
+
+def test_what_is_no_file_is_refused(page: Any) -> None:
+    drop(page)
+    page.wait_for_selector("#notices:has-text('is no file')")
 
 
 def test_several_pictures_are_shown_in_turn_and_closed(page: Any) -> None:
-    other = png(np.full((20, 30, 3), 99, np.uint8))
-    drop(page, PHOTO, ("grey.png", other))
+    drop(page, PHOTO, ("grey.png", png(np.full((20, 30, 3), 99, np.uint8))))
     settle(page, "document.getElementById('title').textContent.includes('30 × 20')")
     page.get_by_label("Show astronaut.png").click()
     settle(page, "document.getElementById('title').textContent.includes('96 × 64')")
@@ -191,9 +265,27 @@ def test_several_pictures_are_shown_in_turn_and_closed(page: Any) -> None:
     settle(page, "document.getElementById('title').textContent.includes('30 × 20')")
 
 
+def test_what_a_photographer_should_know_of_a_picture_is_visible(page: Any) -> None:
+    clear = np.full((12, 16, 4), 120, np.uint8)
+    clear[:6, :, 3] = 0
+    drop(page, ("clear.png", png(clear)))
+    page.wait_for_selector("#status[data-mode=tiles]")
+    assert "Transparency is shown on white" in page.inner_text("#notes")
+
+
+def test_models_tell_their_time_for_this_picture(browser: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        gallery.Gallery, "measure", lambda self, model: self.speeds.update({model: 2e4 * len(model)})
+    )
+    with program([ASTRONAUT], measure=True) as url:
+        page = opened(browser, url)
+        page.wait_for_selector("[data-model=edsr-pro] .time:text('about')")
+        assert page.inner_text("[data-model=edsr-plus] .time") == "about 18 min"  # 0.0061 megapixels
+        page.context.close()
+
+
 def test_a_large_picture_is_encoded_where_it_is_looked_at(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gallery, "MOST_CELLS", 50 * 50)
-    settle(page, "document.body.dataset.ready !== undefined")
     page.route("**/api/about", lambda route: route.fulfill(json={**route.fetch().json(), "most_cells": 2500}))
     page.reload()
     page.wait_for_selector("body[data-ready]", state="attached")
@@ -212,6 +304,18 @@ def test_a_large_picture_is_encoded_where_it_is_looked_at(page: Any, monkeypatch
     assert np.abs(captured(page, mapping, (16, 16)) - levels(expected)).max() <= 2
 
 
+def test_a_jpeg_of_twelve_megapixels_is_seen_and_sharp_where_it_is_looked_at(page: Any) -> None:
+    file = io.BytesIO()
+    small = np.random.default_rng(0).integers(0, 255, (30, 40, 3), np.uint8)
+    Image.fromarray(small).resize((4000, 3000)).save(file, "JPEG")
+    drop(page, ("large.jpg", file.getvalue()))
+    settle(page, "thera.painter.pixels")
+    assert "4000 × 3000" in page.inner_text("#title")
+    page.evaluate("() => { thera.camera.zoomBy(12 / thera.camera.zoom); thera.moved(); }")
+    wait_live(page)
+    assert page.inner_text("#status").endswith("this part")
+
+
 def test_zoomed_out_there_is_no_moire(page: Any) -> None:
     rows, cols = np.mgrid[:160, :160]
     square = (rows - 80) ** 2 + (cols - 80) ** 2
@@ -220,8 +324,8 @@ def test_zoomed_out_there_is_no_moire(page: Any) -> None:
     wait_live(page)
     size = (40, 40)
     mapping = [[4, 0, 0], [0, 4, 0], [0, 0, 1]]
-    radius = np.hypot(*(np.mgrid[:40, :40] - 19.5))
-    far = (radius > 14) & (radius < 18)  # rings too fine for a quarter of the size, and not for the picture
+    r, c = np.mgrid[:40, :40]
+    far = np.hypot(r - 19.5, c - 19.5) > 14  # where the rings are finer than these pixels
     ours = captured(page, mapping, size)[far].std()
     nearest = captured(page, mapping, size, other="nearest", curtain=40)[far].std()
     assert nearest > 60 and ours < 4
@@ -230,11 +334,13 @@ def test_zoomed_out_there_is_no_moire(page: Any) -> None:
 def test_a_model_of_many_waves_is_drawn_as_tiles(page: Any) -> None:
     drop(page, ("small.png", png(np.full((12, 16, 3), 120, np.uint8))))
     wait_live(page)
-    page.select_option("#model", "edsr-plus")
+    page.locator("[data-model=edsr-plus]").click()
     page.wait_for_selector("#status[data-mode=tiles]")
-    assert "edsr-plus" in page.inner_text("#status")
+    assert "Plus" in page.inner_text("#status")
     page.wait_for_selector(".thera-level img[data-done]")
     assert page.evaluate("() => document.querySelector('.thera-level img[data-done]').naturalWidth") > 16
+    page.locator("[data-model=edsr-air]").click()
+    wait_live(page)
 
 
 def test_without_webgl2_the_page_draws_tiles_and_says_so(playwright: Any, chromium_path: str) -> None:
@@ -243,56 +349,60 @@ def test_without_webgl2_the_page_draws_tiles_and_says_so(playwright: Any, chromi
     with program([ASTRONAUT]) as url:
         page = opened(browser, url)
         page.wait_for_selector("#status[data-mode=tiles]")
-        assert "no WebGL2" in page.inner_text("#status")
+        settle(page, "document.getElementById('status').textContent.includes('no WebGL2')")
         page.wait_for_selector(".thera-level img[data-done]")
         page.keyboard.press("+")
         settle(page, "document.querySelectorAll('.thera-level img:not([data-done])').length === 0")
         assert page.errors == []
+        page.context.close()
     browser.close()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
-def test_everything_has_a_name_fits_and_can_be_read(browser: Any, width: int, scheme: str) -> None:
-    with program([ASTRONAUT]) as url:
-        page = opened(browser, url, viewport={"width": width, "height": 800}, color_scheme=scheme)
-        wait_live(page)
-        assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
-        assert (
-            page.evaluate(
-                """() => [...document.querySelectorAll("button, input:not([hidden]), select, output")]
-              .filter((e) => e.checkVisibility() && e.tagName !== "OUTPUT")
-              .filter((e) => !(e.ariaLabel || e.textContent.trim() || e.labels?.length))
-              .map((e) => e.outerHTML)"""
-            )
-            == []
-        )
-        # WCAG AA: text against what is behind it.
-        assert (
-            page.evaluate(
-                """() => {
-              const luminance = (colour) => {
-                const context = new OffscreenCanvas(1, 1).getContext("2d");
-                context.fillStyle = colour;
-                context.fillRect(0, 0, 1, 1);
-                const [r, g, b] = [...context.getImageData(0, 0, 1, 1).data].map((v) =>
-                  v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4);
-                return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-              };
-              const behind = (e) => {
-                const colour = getComputedStyle(e).backgroundColor;
-                return /, 0\\)|transparent/.test(colour) ? behind(e.parentElement) : colour;
-              };
-              const named = "h1, #title, legend, .small, .choices label, #download";
-              const texts = [...document.querySelectorAll(named)].filter((e) => e.checkVisibility());
-              return Math.min(...texts.map((e) => {
-                const [a, b] = [luminance(getComputedStyle(e).color), luminance(behind(e))];
-                return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-              }));
-            }"""
-            )
-            >= 4.5
-        )
-        page.context.close()
+def test_sizes_are_those_that_the_program_computes(page: Any) -> None:
+    """Halves are rounded to the even neighbour, and sums in the same order."""
+    rng = np.random.default_rng(0)
+    sources = rng.integers(1, 700, (60, 2)).tolist()
+    cases: list[tuple[dict[str, Any], TargetSize]] = []
+    for scale in (0.5, 1.5, 2.5, 3.14, 0.7):
+        cases.append(({"scale": scale}, TargetSize(scale)))
+    for side in (5, 333, 1001):
+        cases.append(({"width": side}, TargetSize(width=side)))
+        cases.append(({"height": side}, TargetSize(height=side)))
+    cases.append(({"fit": [2160, 3840]}, TargetSize(fit=(2160, 3840))))
+    for text in ("29.7x21cm", "30x20cm"):
+        cases.append(({"paper": text, "dpi": 240}, TargetSize(paper=Paper.parse(text), dpi=240)))
+    orders = [order for order, _ in cases]
+    found = page.evaluate(
+        """async ([orders, sources]) => {
+          const { pixelsOf } = await import("./sizes.js");
+          return orders.map((order) => sources.map(([height, width]) => pixelsOf(order, { width, height })));
+        }""",
+        [orders, sources],
+    )
+    for (order, target), sizes in zip(cases, found, strict=True):
+        for source, (width, height) in zip(sources, sizes, strict=True):
+            if min(width, height) >= 1:
+                assert target.for_image(tuple(source)) == (height, width), (order, source)
+
+
+def test_a_size_field_holds_six_digits_and_the_proportions(page: Any) -> None:
+    drop(page, PHOTO)
+    wait_live(page)
+    page.get_by_text("Own", exact=True).click()
+    page.fill("#width", "123456")
+    settle(page, "document.getElementById('height').value === '82304'")
+    assert page.evaluate(
+        "() => { const e = document.getElementById('width'); return e.scrollWidth <= e.clientWidth }"
+    )
+    page.click("#lock")
+    page.fill("#height", "100")
+    settle(page, "document.getElementById('outcome').textContent.startsWith('123,456 × 100')")
+    page.fill("#scale", "2.5")
+    settle(page, "document.getElementById('outcome').textContent.startsWith('240 × 160')")
+    page.get_by_text("Print", exact=True).click()
+    settle(page, "document.getElementById('outcome').textContent.startsWith('3,543 × 2,362')")
+    page.get_by_text("4K", exact=True).click()
+    settle(page, "document.getElementById('outcome').textContent.startsWith('3,240 × 2,160')")
 
 
 def test_an_exported_page_draws_the_same_from_disk(browser: Any, tmp_path: Path) -> None:
@@ -301,13 +411,14 @@ def test_an_exported_page_draws_the_same_from_disk(browser: Any, tmp_path: Path)
     page = opened(browser, (tmp_path / "page.html").as_uri())
     wait_live(page)
     assert page.title() == "astronaut.png · Thera"
-    assert not page.locator("#download").is_visible()
+    assert not page.locator("#download").is_visible() and not page.locator("#open").is_visible()
     with Image.open(ASTRONAUT) as image:
         pixels = np.asarray(image.convert("RGB"), np.float32) / 255
     expected = levels(model.encode(pixels).render(scale=3))
     mapping = [[1 / 3, 0, 0], [0, 1 / 3, 0], [0, 0, 1]]
     assert np.abs(captured(page, mapping, (192, 288)) - expected).max() <= 2
-    page.get_by_text("Nearest", exact=True).click()
-    assert page.get_by_role("slider", name="Curtain").is_visible()
+    page.select_option("#other", label="As given")
+    page.get_by_role("slider", name="Curtain").wait_for()
+    assert page.locator("#other option").count() == 3
     assert page.errors == []
     page.context.close()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,10 +27,10 @@ from thera.imaging.formats import FORMATS
 from thera.memory import human_bytes
 from thera.pages import VIEWER
 from thera.web.export import PAGE
-from thera.web.gallery import MOST_CELLS, Gallery, safe_name
+from thera.web.gallery import MOST_CELLS, Entry, Gallery, safe_name
 from thera.web.guard import Guard
 from thera.web.jobs import Job, Queue
-from thera.web.results import Order, check_order, write_result
+from thera.web.results import Order, ViewOrder, check_order, prepared_view, write_result, write_view
 from thera.web.tiles import TileQuery
 
 #: What the page starts with: the model whose fields its GPU draws.
@@ -153,20 +154,31 @@ def _orders(app: FastAPI, gallery: Gallery, queue: Queue) -> None:
     def make_field(id: str, order: FieldOrder) -> dict[str, Any]:
         """Starts to encode. The job's result is the packed field; there is none if the page draws tiles."""
         entry, model = gallery.find(id), gallery.known(order.model)
-        about, expected = {"picture": id, "model": model}, gallery.seconds(entry, model)
+        about = {"picture": id, "tiles": not gallery.drawn_live(entry, model)}
+        expected = gallery.seconds(entry, model) if entry.whole else None
 
         def work(job: Job) -> memoryview | None:
             return gallery.pack(entry, model, order.region, job.report)
 
-        return queue.start("field", work, about, order.page, expected if entry.whole else None).describe()
+        return queue.start("field", work, about, order.page, expected).describe()
 
     @app.post("/api/pictures/{id}/download", status_code=202)
     def make_download(id: str, order: Order) -> dict[str, Any]:
         entry = gallery.find(id)
         name = check_order(gallery, entry, order)  # refused at once, if at all
-        about = {"picture": id, "name": name, "order": order.model_dump(exclude_none=True)}
-        expected = gallery.seconds(entry, order.model)
+        seconds = gallery.seconds(entry, order.model)
+        expected = seconds and seconds * (4 if order.ensemble else 1)
+        return started(entry, name, partial(write_result, gallery, entry, order=order), expected)
 
+    @app.post("/api/pictures/{id}/view", status_code=202)
+    def make_view(id: str, order: ViewOrder) -> dict[str, Any]:
+        entry = gallery.find(id)
+        name = prepared_view(gallery, entry, gallery.folder, order).output.name
+        return started(entry, name, partial(write_view, gallery, entry, order=order), None)
+
+    def started(
+        entry: Entry, name: str, write: Callable[..., Path], expected: float | None
+    ) -> dict[str, Any]:
         def work(job: Job) -> Path:
             def report(share: float) -> None:
                 if queue.forgotten:
@@ -174,12 +186,12 @@ def _orders(app: FastAPI, gallery: Gallery, queue: Queue) -> None:
                 job.report(share)
 
             with gallery.place("result") as path:
-                written = write_result(gallery, entry, path.parent, order, report)
+                written = write(folder=path.parent, progress=report)
             job.about["bytes"] = written.stat().st_size
             return written
 
         return queue.start(
-            "download", work, about, expected=expected and expected * (4 if order.ensemble else 1)
+            "download", work, {"picture": entry.id, "name": name}, expected=expected
         ).describe()
 
 

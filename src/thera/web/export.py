@@ -43,7 +43,7 @@ def export_page(image: Path, page: Path, model: Model, *, overwrite: bool = Fals
             f"{image} has {W}×{H} pixels and a page holds {MOST_CELLS:,}: make it smaller first, as with "
             f"`thera upscale {image.name} --fit 800x600`."
         )
-    facts = {"name": image.name, "width": W, "height": H}
+    facts = {"name": image.name, "width": W, "height": H, "model": model.name}
     box = (0, 0, H, W)
     (field,) = TiledField(model, picture, Options(memory=ENCODING_MEMORY)).fields(box)
     png, packed = as_png(picture.bytes(box)), pack(field)
@@ -66,7 +66,7 @@ def document(facts: dict[str, object], png: bytes, field: bytes) -> str:
         f'<script type="text/plain" id="field">{base64.b64encode(field).decode()}</script>',
         '<script type="module">import "thera/standalone.js";</script>',
     ]
-    text = text.replace('    <script type="module" src="app.js"></script>\n', "", 1)
+    text = text.replace('    <script type="module" src="main.js"></script>\n', "", 1)
     return text.replace("  </body>", "".join(f"    {script}\n" for script in scripts) + "  </body>", 1)
 
 

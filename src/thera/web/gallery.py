@@ -235,6 +235,10 @@ class Gallery:
         components = known[name] if name in known else self.model(name).info.components
         return components <= MOST_COMPONENTS
 
+    def drawn_live(self, entry: Entry, model: str) -> bool:
+        """True if a page can draw this picture itself: transparent ones are put on white by the program."""
+        return self.live(model) and not entry.shown.transparent
+
     def options(self, psf: Filter | None, ensemble: bool = False, memory: int | None = None) -> Options:
         """Options of everything that is computed here: tiles are encoded one at a time."""
         return Options(psf, ensemble, memory, self._encoding)
@@ -279,7 +283,7 @@ class Gallery:
         """
         box = region or (0, 0, *entry.shape)
         check_region(entry, box)
-        live, packed = self.live(model) and not entry.shown.transparent, None
+        live, packed = self.drawn_live(entry, model), None
         # A page that draws a part of a large picture live needs no tiles of it.
         fields = self.fields(entry, model, keep=entry.whole or not live)
         parts = [(field, part) for _, field in fields for part in field.parts(box)]

@@ -6,15 +6,19 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from thera.errors import InvalidInput
+from thera.field import Gaussian
 from thera.field.psf import FilterName, page_filter
 from thera.geo.files import Item, Request, prepare
 from thera.geo.upscaling import RasterScaling
 from thera.imaging.files import FileOptions, FileScaling
 from thera.imaging.formats import format_named
-from thera.imaging.sizing import TargetSize
+from thera.imaging.sizing import Paper, TargetSize
+from thera.warp.mappings import Mapping, Projective
+from thera.warp.pictures import WarpedPicture, prepare_warped_picture
 from thera.web.gallery import Entry, Gallery
 
 
@@ -28,6 +32,8 @@ class Order(BaseModel):
     width: int | None = None
     height: int | None = None
     fit: tuple[int, int] | None = None  # the height and width of a box that it fills
+    paper: str | None = None  # that it is printed on, such as 30x20cm
+    dpi: float | None = None
     filter: FilterName = "gaussian"
     sharpness: float = 1.0
     ensemble: bool = False
@@ -36,9 +42,11 @@ class Order(BaseModel):
 
     @property
     def target(self) -> TargetSize:
+        paper = None if self.paper is None else Paper.parse(self.paper)
+        rest = TargetSize(self.scale, fit=self.fit, paper=paper, dpi=self.dpi)
         if self.width is not None and self.height is not None:
-            return TargetSize(scale=self.scale, size=(self.height, self.width), fit=self.fit)
-        return TargetSize(scale=self.scale, width=self.width, height=self.height, fit=self.fit)
+            return rest._replace(size=(self.height, self.width))
+        return rest._replace(width=self.width, height=self.height)
 
 
 def check_order(gallery: Gallery, entry: Entry, order: Order) -> str:
@@ -59,15 +67,45 @@ def write_result(
             scaling = _prepared(gallery, entry, folder, order, memory)
         except InvalidInput:  # some outputs have to be held whole: then it takes what the program does
             scaling = _prepared(gallery, entry, folder, order, None)
-        done, total = 0.0, math.prod(scaling.plan.size)
-
-        def count(pixels: float) -> None:
-            nonlocal done
-            done += pixels
-            progress(done / total)
-
-        scaling.run(count)
+        scaling.run(_shares(math.prod(scaling.plan.size), progress))
     return scaling.output
+
+
+class ViewOrder(BaseModel):
+    """What is seen on a page: `mapping` takes a (row, column) of an image of `size` to the picture's."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    model: str
+    mapping: tuple[tuple[float, float, float], tuple[float, float, float], tuple[float, float, float]]
+    size: tuple[int, int]
+    filter: FilterName = "gaussian"
+    sharpness: float = 1.0
+
+
+def write_view(
+    gallery: Gallery, entry: Entry, folder: Path, order: ViewOrder, progress: Callable[[float], object]
+) -> Path:
+    """Writes what is seen as a PNG, transparent beside the picture; gives the path of the file."""
+    with gallery.room_for(entry) as memory:
+        warped = prepared_view(gallery, entry, folder, order, memory)
+        warped.run(_shares(math.prod(order.size), progress))
+    return warped.output
+
+
+def prepared_view(
+    gallery: Gallery, entry: Entry, folder: Path, order: ViewOrder, memory: int | None = None
+) -> WarpedPicture:
+    swap = np.eye(3)[[1, 0, 2]]  # (row, column) is (y, x)
+    numbers = (swap @ np.array(order.mapping) @ swap).ravel().tolist()
+    options = gallery.options(page_filter(order.filter, order.sharpness) or Gaussian(), memory=memory)
+    output = folder / f"{Path(entry.name).stem}_view.png"
+
+    def view(shape: tuple[int, int]) -> tuple[tuple[int, int], Mapping]:
+        return order.size, Projective(numbers, order.size, inverse=True)
+
+    model = gallery.model(gallery.known(order.model))
+    return prepare_warped_picture(entry.path, output, model, view, options, outside="transparent")
 
 
 def _prepared(
@@ -78,3 +116,15 @@ def _prepared(
     request = Request(order.target, options, FileOptions(form, order.quality, overwrite=True))
     item = Item(entry.path, folder, f"{Path(entry.name).stem}_{order.target.label}")
     return prepare(item, gallery.model(order.model), request, entry.picture)
+
+
+def _shares(total: float, progress: Callable[[float], object]) -> Callable[[float], None]:
+    """Reports pixels that were done as the share of all of them."""
+    done = 0.0
+
+    def count(pixels: float) -> None:
+        nonlocal done
+        done += pixels
+        progress(done / total)
+
+    return count

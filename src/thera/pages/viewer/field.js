@@ -2,7 +2,11 @@
 
 const MAGIC = "THERAFLD";
 
-/** Downloads a URL. `progress` is called with the share that has arrived. */
+/**
+ * Downloads a URL. `progress` is called with the share that has arrived.
+ * @param {string} url
+ * @param {{signal?: AbortSignal, progress?: (share: number) => void}} [options]
+ */
 export async function download(url, { signal, progress = () => {} } = {}) {
   const response = await fetch(url, { signal });
   if (!response.ok) throw new Error(await reason(response));
@@ -19,11 +23,13 @@ export async function download(url, { signal, progress = () => {} } = {}) {
   }
 }
 
-/** The error message of a response: the server's own if it sent one. */
+/** The error message of a response: the server's own if it sent one. @param {Response} response */
 export async function reason(response) {
   const text = await response.text();
   try {
-    return JSON.parse(text).detail ?? text;
+    const { detail } = JSON.parse(text);
+    // A list says which part of a request was wrong; a page that sends such a one is to blame.
+    return typeof detail === "string" ? detail : (detail?.map(({ msg }) => msg).join(". ") ?? text);
   } catch {
     return text || `The server answered ${response.status}.`;
   }

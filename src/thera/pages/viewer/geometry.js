@@ -3,6 +3,7 @@
 
 export const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
+/** @param {number[][]} a @param {number[][]} b */
 export function multiply(a, b) {
   return a.map((row) => b[0].map((_, j) => row.reduce((sum, value, k) => sum + value * b[k][j], 0)));
 }
@@ -18,16 +19,26 @@ export function inverse(m) {
   return cofactors.map((row) => row.map((value) => value / determinant));
 }
 
-/** Maps a point by a homography; null if it lies on the horizon or beyond. */
+/**
+ * Maps a point by a homography; null if it lies on the horizon or beyond.
+ * @param {number[][]} m
+ * @param {number[]} point
+ * @returns {[number, number] | null}
+ */
 export function project(m, [row, col]) {
   const [r, c, depth] = m.map((line) => line[0] * row + line[1] * col + line[2]);
   return depth > 0 ? [r / depth, c / depth] : null;
 }
 
+/** @param {number} row @param {number} col */
 export const translation = (row, col) => [[1, 0, row], [0, 1, col], [0, 0, 1]];
 export const scaling = (factor) => [[factor, 0, 0], [0, factor, 0], [0, 0, 1]];
 
-/** The footprint of an output pixel at `point`: the axes f₁ ≥ f₂ of its ellipse JJᵀ, in input pixels. */
+/**
+ * The footprint of an output pixel at `point`: the axes f₁ ≥ f₂ of its ellipse JJᵀ, in input pixels.
+ * @param {number[][]} mapping
+ * @param {number[]} point
+ */
 export function footprint(mapping, point) {
   const at = project(mapping, point);
   if (!at) return null;
@@ -125,8 +136,8 @@ export class Camera {
   /** The visible part of the picture: [top, left, bottom, right]. */
   get visible() {
     const [rows, cols] = this.size;
-    const corners = [[0, 0], [0, cols], [rows, 0], [rows, cols]].map((corner) => this.at(corner));
-    if (corners.includes(null)) return [0, 0, ...this.picture];
+    const corners = [[0, 0], [0, cols], [rows, 0], [rows, cols]].map((corner) => this.at(corner)).filter((at) => at !== null);
+    if (corners.length < 4) return [0, 0, ...this.picture];
     const range = (i) => corners.map((corner) => clamp(corner[i], 0, this.picture[i]));
     return [Math.min(...range(0)), Math.min(...range(1)), Math.max(...range(0)), Math.max(...range(1))];
   }

@@ -9,7 +9,8 @@ export function listen(element, camera, changed) {
   const pointers = new Map();
   const place = (event) => {
     const box = element.getBoundingClientRect();
-    return [event.clientY - box.top, event.clientX - box.left];
+    // Side by side, the view is half as wide as the element.
+    return [event.clientY - box.top, (event.clientX - box.left) % camera.size[1]];
   };
 
   on(
@@ -38,8 +39,7 @@ export function listen(element, camera, changed) {
     const now = place(event);
     pointers.set(event.pointerId, now);
     if (pointers.size === 2) {
-      const other = [...pointers].find(([id]) => id !== event.pointerId)[1];
-      pinch(camera, before, now, other);
+      for (const [id, other] of pointers) if (id !== event.pointerId) pinch(camera, before, now, other);
     } else if (pointers.size === 1 && event.shiftKey) {
       camera.turnBy((now[1] - before[1]) * 0.4);
     } else if (pointers.size === 1 && (event.altKey || event.buttons === 2)) {

@@ -25,7 +25,9 @@ export class Painter {
     this.programs = new Map(); // source -> program
     gl.bindVertexArray(gl.createVertexArray());
     gl.pixelStorei(gl.UNPACK_ALIGNMENT, 2);
+    /** @type {any} */
     this.field = null;
+    /** @type {WebGLTexture | null} */
     this.pixels = null;
     this.sheets = new Map(); // samples to a cell -> texture
     this.sheetFilter = "";
@@ -79,8 +81,14 @@ export class Painter {
    * Draws on the canvas, which has rows × columns pixels.
    * mapping: 3×3, from the canvas to the picture. picture: its [rows, columns]. look: { filter, sharpness, shown,
    * other, curtain (a column), preview (true: draw the pixels where there is no field) }.
+   * columns: the first and the last of those that are drawn; all unless given.
+   * @param {number[][]} mapping
+   * @param {number[]} size
+   * @param {number[]} picture
+   * @param {any} look
+   * @param {number[] | null} columns
    */
-  paint(mapping, [rows, cols], picture, look) {
+  paint(mapping, [rows, cols], picture, look, columns = null) {
     const { gl, field } = this;
     const sizes = footprints(mapping, [rows, cols], look);
     const turned = !aligned(mapping);
@@ -92,7 +100,7 @@ export class Painter {
     const u = this.use(view(filter, shown, wide, fine), look);
     const middle = [rows / 2, cols / 2];
     const origin = (project(mapping, middle) ?? [0, 0]).map(Math.floor);
-    const near = multiply(translation(-origin[0], -origin[1]), multiply(mapping, translation(...middle)));
+    const near = multiply(translation(-origin[0], -origin[1]), multiply(mapping, translation(middle[0], middle[1])));
     gl.uniformMatrix3fv(u.mapping, true, near.flat());
     gl.uniform2f(u.middle, ...middle);
     gl.uniform2i(u.origin, ...origin);
@@ -110,10 +118,21 @@ export class Painter {
       gl.bindTexture(gl.TEXTURE_2D, i === 0 ? this.pixels : this.sheets.get(i) ?? null);
       gl.uniform1i(u[name], 1 + i);
     });
+    if (columns) {
+      gl.enable(gl.SCISSOR_TEST);
+      gl.scissor(columns[0], 0, columns[1] - columns[0], rows);
+    }
     gl.drawArrays(gl.TRIANGLES, 0, 3);
+    gl.disable(gl.SCISSOR_TEST);
   }
 
-  /** Draws as `paint` does, and returns the result as RGBA bytes from the top left. */
+  /**
+   * Draws as `paint` does, and returns the result as RGBA bytes from the top left.
+   * @param {number[][]} mapping
+   * @param {number[]} size
+   * @param {number[]} picture
+   * @param {any} look
+   */
   capture(mapping, [rows, cols], picture, look) {
     const { gl } = this;
     const target = nearest(gl, gl.TEXTURE_2D);
@@ -211,7 +230,7 @@ export class Painter {
   }
 }
 
-/** True if a mapping takes rows to rows and columns to columns. */
+/** True if a mapping takes rows to rows and columns to columns. @param {number[][]} mapping */
 function aligned([[a, b], [c, d], [g, h]]) {
   const least = 1e-7 * (Math.abs(a) + Math.abs(b));
   const none = (...values) => values.every((value) => Math.abs(value) < least);
@@ -225,7 +244,7 @@ function footprints(mapping, [rows, cols], { filter = "gaussian", sharpness = 1 
   const steps = [0, 0.25, 0.5, 0.75, 1];
   const points = steps.flatMap((v) => steps.map((h) => [v * rows, h * cols]));
   const width = WIDE.includes(filter) ? 1 / sharpness : 1;
-  const found = points.map((point) => footprint(mapping, point)).filter(Boolean);
+  const found = points.map((point) => footprint(mapping, point)).filter((sizes) => sizes !== null);
   return found.map((sizes) => sizes.map((size) => size * width));
 }
 

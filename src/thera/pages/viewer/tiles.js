@@ -5,11 +5,19 @@ import { clamp, multiply, scaling } from "./geometry.js";
 const SIDE = 256;
 const KEPT = 120; // tiles that are kept, also out of sight
 
+/**
+ * @typedef {Object} Tile
+ * @property {number[]} region [left, top, width, height] in the picture's pixels; they need not be whole
+ * @property {number[]} size [width, height] of the tile
+ * @property {number} scale of the tile, a power of two
+ * @property {string} filter
+ * @property {number} sharpness
+ * @property {string} shown "picture", "gradient" or "laplacian"
+ */
+/** @typedef {(tile: Tile) => string | Promise<string>} TileSource The URL of a tile, now or later. */
+
 export class TileLayer {
-  /**
-   * urlOf({ region: [left, top, width, height] in the picture's pixels, size: [width, height] of the tile,
-   * scale, filter, sharpness, shown }) returns a tile's URL.
-   */
+  /** @param {HTMLElement} element @param {TileSource} urlOf */
   constructor(element, urlOf, { onchange = () => {}, most = 64 } = {}) {
     this.element = element;
     this.urlOf = urlOf;
@@ -86,7 +94,9 @@ export class TileLayer {
         image.dataset.done = "";
         this.onchange();
       };
-      image.src = this.urlOf({ region, size, scale, ...look });
+      const url = this.urlOf({ region, size, scale, ...look });
+      if (typeof url === "string") image.src = url;
+      else url.then((later) => image.isConnected && (image.src = later), image.onerror);
       layer.append(image);
     }
     if (missing.length) this.onchange();

@@ -10,11 +10,13 @@
 //   });
 //   viewer.look = { filter: "gaussian", sharpness: 1, shown: "picture", other: "bicubic" };
 //   viewer.curtain = 0.5;            // a share of the width; null removes it
+//   viewer.split = true;             // side by side instead of a curtain
+//   viewer.otherTiles = (tile) => …  // what is compared with: tiles as above; null for the pixels
 //
 // `status` is { mode: "live" | "tiles" | "pixels", busy, share, reason }: reason says why it is not live.
 
 import { download, parse } from "./field.js";
-import { Camera, clamp } from "./geometry.js";
+import { Camera, clamp, multiply, translation } from "./geometry.js";
 import { listen } from "./gestures.js";
 import { Painter } from "./painter.js";
 import { TileLayer, matrix3d } from "./tiles.js";
@@ -23,34 +25,70 @@ const REST = 140; // milliseconds after which a view is at rest
 const FLUENT = 34; // milliseconds a frame may take while the view moves
 const PLAIN = { filter: "gaussian", sharpness: 1, shown: "picture", other: "bicubic" };
 
+/** @typedef {{mode: "live" | "tiles" | "pixels", busy: string, share: number, reason: string}} Status */
+
+/**
+ * @typedef {Object} Opened
+ * @property {number} width
+ * @property {number} height
+ * @property {string} image
+ * @property {string | Uint8Array | null} [field]
+ * @property {import("./tiles.js").TileSource | null} [tiles]
+ * @property {number} [most] the largest scale that tiles are asked at
+ * @property {boolean} [wait]
+ */
+
 export class Viewer {
   #look = { ...PLAIN };
+  /** @type {number | null} */
   #curtain = null;
+  #split = false;
+  /** @type {import("./tiles.js").TileSource | null} */
+  #otherTiles = null;
   #opened = 0; // counts pictures, so that what was asked for an earlier one is dropped
   #cost = 0; // milliseconds of a pixel, by the last frame
   #moved = 0;
   #queued = false;
 
+  /**
+   * @param {HTMLElement} element
+   * @param {{onstatus?: (status: Status) => void, onview?: (camera: Camera) => void, webgl?: boolean}} [options]
+   */
   constructor(element, { onstatus = () => {}, onview = () => {}, webgl = true } = {}) {
     this.element = element;
     this.onstatus = onstatus;
     this.onview = onview;
     this.camera = new Camera();
+    /** @type {Status} */
     this.status = { mode: "pixels", busy: "", share: 0, reason: "" };
     element.classList.add("thera-viewer");
     element.tabIndex = 0;
     element.setAttribute("role", "application");
-    this.image = append(element, "img", "thera-image");
-    this.tileElement = append(element, "div", "thera-tiles");
+    this.half = append(element, "div", "thera-half");
+    this.image = append(this.half, "img", "thera-image");
+    this.tileElement = append(this.half, "div", "thera-tiles");
     this.canvas = append(element, "canvas", "thera-canvas");
+    this.otherHalf = append(element, "div", "thera-half");
+    this.otherImage = append(this.otherHalf, "img", "thera-image");
+    this.otherElement = append(this.otherHalf, "div", "thera-tiles");
     this.handle = this.#makeHandle();
+    /** @type {TileLayer | null} */
+    this.tiles = null;
+    /** @type {TileLayer | null} */
+    this.others = null;
+    /** @type {{tiles: import("./tiles.js").TileSource, most: number} | null} */
+    this.tileSource = null;
+    /** @type {AbortController | null} */
+    this.pending = null;
+    this.drawing = this.again = false;
+    /** @type {Painter | null} */
+    this.painter = null;
     try {
       if (!webgl) throw new Error("WebGL2 was turned off.");
       this.painter = new Painter(this.canvas);
     } catch (error) {
-      this.painter = null;
       this.canvas.remove();
-      this.status.reason = error.message;
+      this.status.reason = messageOf(error);
     }
     this.canvas.addEventListener("webglcontextlost", () => {
       this.painter = null;
@@ -63,13 +101,15 @@ export class Viewer {
     this.#resize();
   }
 
-  /** Shows a picture: its pixels at once, then its field. Resolves when it is complete. */
+  /** Shows a picture: its pixels at once, then its field. Resolves when it is complete. @param {Opened} opened */
   async open({ width, height, image, field = null, tiles = null, most = 64, wait = false }) {
     const turn = ++this.#opened;
     this.pending?.abort();
     this.pending = new AbortController();
     this.painter?.setField(null);
-    this.tileElement.replaceChildren();
+    this.tiles?.clear();
+    this.others?.clear();
+    this.others = null;
     this.camera.picture = [height, width];
     this.#resize();
     this.camera.fit();
@@ -77,7 +117,7 @@ export class Viewer {
     this.tiles = null;
     this.tileSource = tiles ? { tiles, most } : null;
     this.#tell({ mode: "pixels", busy: "", share: 0, reason: this.painter ? "" : this.status.reason });
-    this.image.src = image;
+    this.image.src = this.otherImage.src = image;
     await this.image.decode().catch(() => {});
     if (turn !== this.#opened) return;
     if (this.painter && this.image.naturalWidth) {
@@ -94,21 +134,23 @@ export class Viewer {
   /** Draws this field from now on: a URL or packed bytes. `window` is its first cell. */
   async setField(field, window = [0, 0]) {
     const turn = this.#opened;
+    const { painter } = this;
+    if (!painter) return;
     try {
       this.#tell({ busy: "loading", share: 0 });
       const progress = (share) => turn === this.#opened && this.#tell({ share });
       const bytes =
         field instanceof Uint8Array ? field : await download(field, { signal: this.pending?.signal, progress });
       if (turn !== this.#opened) return;
-      this.painter.setField(parse(bytes), window);
+      painter.setField(parse(bytes), window);
       this.tiles?.clear();
       this.tiles = null;
       this.draw();
-      await this.painter.finished();
+      await painter.finished();
       this.#tell({ mode: "live", busy: "", share: 1, reason: "" });
     } catch (error) {
-      if (error.name === "AbortError" || turn !== this.#opened) return;
-      this.#tell({ busy: "", reason: error.message });
+      if (turn !== this.#opened || (error instanceof Error && error.name === "AbortError")) return;
+      this.#tell({ busy: "", reason: messageOf(error) });
       this.useTiles();
     }
   }
@@ -127,6 +169,21 @@ export class Viewer {
     this.draw();
   }
 
+  /** Draws the plain pixels from now on, until setField or useTiles is called. */
+  showPixels() {
+    this.painter?.setField(null);
+    this.tiles?.clear();
+    this.tiles = null;
+    this.#tell({ mode: "pixels", busy: "", share: 0, reason: this.painter ? "" : this.status.reason });
+    this.draw();
+  }
+
+  /** What is seen: the mapping (3×3) from an image of `size` [rows, columns] to the picture. */
+  get frame() {
+    const ratio = globalThis.devicePixelRatio || 1;
+    return { mapping: this.camera.mapping(ratio), size: this.camera.size.map((n) => Math.round(n * ratio)) };
+  }
+
   get look() {
     return this.#look;
   }
@@ -136,16 +193,36 @@ export class Viewer {
     this.draw();
   }
 
+  /** Side by side: what it is compared with left, Thera right, the same part in both. */
+  get split() {
+    return this.#split;
+  }
+
+  set split(split) {
+    this.#split = split;
+    this.element.classList.toggle("thera-split", split);
+    this.#resize();
+  }
+
+  /** Tiles of what it is compared with; null for the pixels, enlarged as `look.other` says. */
+  set otherTiles(tiles) {
+    this.#otherTiles = tiles;
+    this.others?.clear();
+    this.others = null;
+    this.draw();
+  }
+
   get curtain() {
     return this.#curtain;
   }
 
   set curtain(share) {
-    this.#curtain = share === null ? null : clamp(share, 0, 1);
-    this.handle.hidden = share === null;
-    if (share !== null) {
-      this.handle.style.left = `${100 * this.#curtain}%`;
-      this.handle.setAttribute("aria-valuenow", Math.round(100 * this.#curtain));
+    const held = share === null ? null : clamp(share, 0, 1);
+    this.#curtain = held;
+    this.handle.hidden = held === null;
+    if (held !== null) {
+      this.handle.style.left = `${100 * held}%`;
+      this.handle.setAttribute("aria-valuenow", String(Math.round(100 * held)));
     }
     this.draw();
   }
@@ -170,27 +247,64 @@ export class Viewer {
 
   #paint() {
     const { camera, painter } = this;
-    this.tiles?.update(camera, this.#look, globalThis.devicePixelRatio || 1);
-    this.image.hidden = Boolean(painter && !this.tiles);
-    if (!this.image.hidden) this.#placeImage();
+    const screen = globalThis.devicePixelRatio || 1;
+    this.tiles?.update(camera, this.#look, screen);
+    const compared = this.#split || this.#curtain !== null;
+    if (compared && this.#otherTiles) {
+      this.others ??= new TileLayer(this.otherElement, this.#otherTiles, { most: this.tileSource?.most });
+      this.others.update(camera, this.#look, screen);
+    }
+    this.#placeImages(compared);
     if (!painter) return;
     if (this.drawing) return void (this.again = true); // the GPU is not done with the last frame
     const moving = performance.now() - this.#moved < REST;
-    const full = globalThis.devicePixelRatio || 1;
-    const ratio = moving ? full * this.#affordable(full) : full;
-    const size = camera.size.map((n) => Math.max(1, Math.round(n * ratio)));
+    const ratio = moving ? screen * this.#affordable(screen) : screen;
+    const size = this.#extent(ratio);
     if (this.canvas.width !== size[1] || this.canvas.height !== size[0]) {
       [this.canvas.height, this.canvas.width] = size;
     }
-    const curtain = this.#curtain === null ? 0 : this.#curtain * size[1];
-    painter.paint(camera.mapping(ratio), size, camera.picture, { ...this.#look, curtain, preview: !this.tiles });
+    this.#paintHalves(size[1], ratio, (mapping, look, box) =>
+      painter.paint(mapping, size, camera.picture, { preview: !this.tiles, ...look }, box));
     this.#pace(size[0] * size[1]);
+  }
+
+  /** The whole view in pixels, [rows, columns], with `ratio` of them to a pixel of the page. */
+  #extent(ratio) {
+    const [rows, cols] = this.camera.size;
+    return [rows, this.#split ? 2 * cols : cols].map((n) => Math.max(1, Math.round(n * ratio)));
+  }
+
+  // Calls paint(mapping, look, columns) for the view, or for each half of it.
+  #paintHalves(cols, ratio, paint) {
+    const mapping = this.camera.mapping(ratio);
+    if (!this.#split) return paint(mapping, { ...this.#look, curtain: (this.#curtain ?? 0) * cols }, null);
+    const middle = Math.round(cols / 2);
+    paint(mapping, { ...this.#look, curtain: cols }, [0, middle]);
+    paint(multiply(mapping, translation(0, -middle)), { ...this.#look, curtain: 0 }, [middle, cols]);
+  }
+
+  /** What is seen now as an image of the screen's resolution; null if the GPU does not draw all of it. */
+  capture() {
+    const { camera, painter } = this;
+    if (!painter?.field || this.tiles || (this.others && (this.#split || this.#curtain !== null))) return null;
+    const ratio = globalThis.devicePixelRatio || 1;
+    const size = this.#extent(ratio);
+    const out = new Uint8ClampedArray(4 * size[0] * size[1]);
+    this.#paintHalves(size[1], ratio, (mapping, look, box) => {
+      const found = painter.capture(mapping, size, camera.picture, { preview: true, ...look });
+      const [low, high] = box ?? [0, size[1]];
+      for (let row = 0; row < size[0]; row++) {
+        const start = 4 * row * size[1];
+        out.set(found.subarray(start + 4 * low, start + 4 * high), start + 4 * low);
+      }
+    });
+    return new ImageData(out, size[1], size[0]);
   }
 
   // A frame of half the resolution is as exact as any, with larger pixels: it is what a slow GPU gets while
   // the view moves.
   #affordable(full) {
-    const [rows, cols] = this.camera.size;
+    const [rows, cols] = this.#extent(1);
     return clamp(Math.sqrt(FLUENT / (this.#cost * full * full * rows * cols)), 1 / 4, 1);
   }
 
@@ -206,22 +320,28 @@ export class Viewer {
     }
   }
 
-  // The browser enlarges the pixels below tiles that are still loading; without WebGL2, also left of the curtain.
-  #placeImage() {
-    const { camera, image } = this;
-    if (!image.naturalWidth) return;
-    image.style.transform = matrix3d(camera.projection);
-    image.style.width = `${camera.picture[1]}px`;
-    image.style.height = `${camera.picture[0]}px`;
-    image.style.imageRendering = this.#look.other === "nearest" ? "pixelated" : "auto";
-    const cut = this.#curtain === null ? 0 : this.#curtain * camera.size[1];
-    this.tileElement.style.clipPath = `inset(0 0 0 ${cut}px)`;
+  // The browser enlarges the pixels below tiles that are still loading; without WebGL2, also what is compared.
+  #placeImages(compared) {
+    const { camera } = this;
+    this.image.hidden = Boolean(this.painter && !this.tiles);
+    this.otherImage.hidden = Boolean(this.painter);
+    this.otherHalf.hidden = !compared;
+    for (const image of [this.image, this.otherImage]) {
+      if (image.hidden || !image.naturalWidth) continue;
+      image.style.transform = matrix3d(camera.projection);
+      image.style.width = `${camera.picture[1]}px`;
+      image.style.height = `${camera.picture[0]}px`;
+    }
+    this.otherImage.style.imageRendering = this.#look.other === "nearest" ? "pixelated" : "auto";
+    const cut = this.#split ? null : `${100 * (this.#curtain ?? 0)}%`;
+    this.half.style.clipPath = cut ? `inset(0 0 0 ${cut})` : "";
+    this.otherHalf.style.clipPath = cut ? `inset(0 calc(100% - ${cut}) 0 0)` : "";
   }
 
   #resize() {
     const { clientHeight, clientWidth } = this.element;
     const whole = Math.abs(this.camera.zoom / this.camera.fitting - 1) < 1e-6;
-    this.camera.size = [Math.max(1, clientHeight), Math.max(1, clientWidth)];
+    this.camera.size = [Math.max(1, clientHeight), Math.max(1, this.#split ? clientWidth / 2 : clientWidth)];
     if (whole) this.camera.fit();
     this.draw();
     this.onview(this.camera);
@@ -233,8 +353,8 @@ export class Viewer {
     handle.tabIndex = 0;
     handle.setAttribute("role", "slider");
     handle.setAttribute("aria-label", "Curtain: other methods left of it, Thera right of it");
-    handle.setAttribute("aria-valuemin", 0);
-    handle.setAttribute("aria-valuemax", 100);
+    handle.setAttribute("aria-valuemin", "0");
+    handle.setAttribute("aria-valuemax", "100");
     const follow = (event) => {
       const box = this.element.getBoundingClientRect();
       this.curtain = (event.clientX - box.left) / box.width;
@@ -249,7 +369,7 @@ export class Viewer {
       const step = { ArrowLeft: -0.02, ArrowRight: 0.02, Home: -1, End: 1 }[event.key];
       if (!step) return;
       event.preventDefault();
-      this.curtain += step;
+      this.curtain = (this.curtain ?? 0.5) + step;
     });
     return handle;
   }
@@ -260,10 +380,20 @@ export class Viewer {
   }
 }
 
+/** @param {unknown} error */
+const messageOf = (error) => (error instanceof Error ? error.message : String(error));
+
+/**
+ * @template {keyof HTMLElementTagNameMap} N
+ * @param {HTMLElement} parent
+ * @param {N} name
+ * @param {string} className
+ * @returns {HTMLElementTagNameMap[N]}
+ */
 function append(parent, name, className) {
   const element = document.createElement(name);
   element.className = className;
-  if (name === "img") element.alt = "";
+  if (element instanceof HTMLImageElement) element.alt = "";
   parent.append(element);
   return element;
 }

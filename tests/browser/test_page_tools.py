@@ -1,0 +1,77 @@
+"""The pages' modules have types, keep to the rules of a linter, and are accessible to everyone."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from app_page import ASTRONAUT, drop, opened, program, wait_live
+
+from conftest import missing
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+MODULES = HERE / "node_modules"
+TOOLS = {
+    "types": ("typescript/bin/tsc", "-p", "tests/browser/tsconfig.json"),
+    "rules": (
+        "eslint/bin/eslint.js",
+        "-c",
+        "tests/browser/eslint.config.mjs",
+        "src/thera/web/page",
+        "src/thera/pages",
+    ),
+}
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_the_modules_of_the_pages_are_sound(tool: str) -> None:
+    program, *arguments = TOOLS[tool]
+    node = shutil.which("node")
+    if node is None or not (MODULES / program).is_file():
+        missing("this test needs Node.js, and `npm ci` in tests/browser")
+    done = subprocess.run(
+        [node, str(MODULES / program), *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+AXE = """async () => {
+  const { violations } = await axe.run(document, { resultTypes: ["violations"] });
+  return violations.map(({ id, nodes }) => [id, nodes.map(({ target }) => target.join(" "))]);
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_axe_finds_nothing_and_nothing_is_cut_off(browser: Any, width: int, scheme: str) -> None:
+    axe = MODULES / "axe-core" / "axe.min.js"
+    if not axe.is_file():
+        missing("this test needs axe-core: run `npm ci` in tests/browser")
+    size = {"width": width, "height": 800}
+    with program() as url:
+        # The page's own rules let no script in, not even a test's.
+        page = opened(browser, url, viewport=size, color_scheme=scheme, bypass_csp=True)
+        page.add_script_tag(path=str(axe))
+        assert page.evaluate(AXE) == []
+        drop(
+            page, ("notes.txt", b"none"), ("a.png", ASTRONAUT.read_bytes()), ("b.png", ASTRONAUT.read_bytes())
+        )
+        wait_live(page)
+        if width < 700:
+            page.click("#more")
+        page.locator("summary").click()
+        page.get_by_text("Own", exact=True).click()
+        page.select_option("#format", "jpeg")
+        page.click("#download-all")
+        page.wait_for_selector("#jobs [data-state=done]")
+        page.select_option("#other", "bicubic")
+        page.get_by_role("slider", name="Curtain").wait_for()
+        assert page.evaluate(AXE) == []
+        assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+        aside = "document.getElementById('settings')"
+        assert page.evaluate(f"() => {aside}.scrollWidth <= {aside}.clientWidth")
+        page.context.close()
