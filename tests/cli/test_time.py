@@ -39,6 +39,11 @@ def test_the_plan_says_how_long_it_takes_by_rates_that_are_kept(thera, large, ca
     assert " | about 5.8 h" in result.err.splitlines()[0]
 
 
+def test_a_copy_takes_no_time_of_the_network(thera, large, cache):
+    assert "about" not in thera("upscale", large, "-s", 1, *AIR).err
+    assert not cache.exists()
+
+
 @pytest.mark.parametrize("damaged", ["", "[]", '{"x": 1', "null"])
 def test_rates_that_cannot_be_read_are_measured_again(thera, large, cache, damaged):
     cache.parent.mkdir(parents=True)

@@ -66,7 +66,7 @@ class Feedback:
         rotations = ", 4 rotations" if job.options.ensemble else ""
         engine = f"{info.name}{reason} ({info.engine} on {info.device}{precision}{rotations})"
         tiles = "1 tile" if job.tiles == 1 else f"{job.tiles:,} tiles"
-        took = "" if seconds is None else f" | about {human_time(seconds)}"
+        took = f" | about {human_time(seconds)}" if seconds else ""
         disk = f" | up to {human_bytes(job.disk)} on disk" if dry else ""
         need = f"{tiles}, {human_bytes(plan.memory)}{took}{disk}"
         self.say(f"{source} {W}×{H} → {job.output} {cols}×{rows} | {engine} | {need}")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,7 @@ class Scaler:
 
     def __post_init__(self) -> None:
         limit_threads(self.choice.threads)
+        self._clocks: dict[str, Clock] = {}  # of each model, by its name
         self._left = ""  # how long the other files will take
         # The model loads in another thread while this one imports the rest and reads the image.
         first = replace(self.choice, name=DEFAULT_MODEL, strength=1.0) if self.automatic else self.choice
@@ -55,10 +56,6 @@ class Scaler:
     def loaded(self) -> "Model":
         """The model; with `--model auto` the clean one."""
         return self._loading.result()
-
-    @cached_property
-    def clock(self) -> Clock:
-        return Clock(self.loaded(), self.choice.threads)
 
     def chosen(self, item: Item) -> tuple["Model", str, "Picture | None"]:
         """The model for a file, why it was chosen if nobody named it, and the picture if it was read."""
@@ -181,7 +178,8 @@ class Scaler:
                 f"--quality is for JPEG, JPEG XL, WebP and AVIF, and this is {name}: leave it out."
             )
         plan, feedback = job.plan, self.feedback
-        estimate = None if feedback.quiet and not self.dry else self.clock.estimate(job, always=self.dry)
+        clock = self._clocks.setdefault(job.model.name, Clock(job.model, self.choice.threads))
+        estimate = None if feedback.quiet and not self.dry else clock.estimate(job, always=self.dry)
         record = done(job.output, plan.source, plan.size, job.form.name, job.depth, job.model)
         record |= {
             "ensemble": self.request.options.ensemble,
@@ -201,7 +199,7 @@ class Scaler:
         with feedback.progress(math.prod(plan.size), label, estimate, job.tiles, **left) as progress:
             job.run(progress)
         if estimate is not None:
-            self.clock.learn(job, time.monotonic() - started)
+            clock.learn(job, time.monotonic() - started)
         seconds = time.monotonic() - began
         if place:
             (H, W), (rows, cols) = plan.source, plan.size

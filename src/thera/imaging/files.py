@@ -84,9 +84,10 @@ class FileScaling(PictureOutput):
     @property
     def work(self) -> tuple[float, float]:
         """Pixels to encode, halos included, and pixels to render."""
-        if self.plan.source == self.plan.size and self.options.psf is None:
+        planes = self.picture.planes(self.model.info.halo)
+        if TiledField(self.model, planes[0], self.options).is_identity(*self.plan.grid):
             return 0.0, 0.0
-        times = len(self.picture.planes(self.model.info.halo)) * self.options.rotations
+        times = len(planes) * self.options.rotations
         return times * self.plan.encoded, times * math.prod(self.plan.size)
 
     def run(self, progress: Callable[[float], object] = lambda pixels: None) -> None:
