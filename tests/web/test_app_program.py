@@ -220,7 +220,7 @@ def test_a_closed_picture_s_file_is_still_made(client: Any) -> None:
 def test_a_job_that_fails_leaves_no_folder(
     client: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def fail(*given: Any) -> None:
+    def fail(*given: Any, **named: Any) -> None:
         raise ImageFileError("No room.")
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
