@@ -29,6 +29,14 @@ def test_scores_are_the_means_of_the_stored_results_beside_the_reference():
     assert "Set14" not in text
 
 
+def test_one_pass_stands_beside_liifs_one_pass_and_the_ensemble_beside_its_ensemble():
+    values = {"edsr-air": 38.0, "edsr-air+": 38.2, "LIIF": 37.9, "LIIF+": 38.0}
+    text = card(ABOUT, [record(value, method=method) for method, value in values.items()])
+    assert "| Set5 ×2 | 38.00 | 37.90 | +0.10 | 38.20 | 38.00 | +0.20 |" in text
+    without = card(ABOUT, [record(value, method=m) for m, value in values.items() if m != "edsr-air"])
+    assert "| Set5 ×2 | — | 37.90 | — | 38.20 | 38.00 | +0.20 |" in without
+
+
 def test_stages_are_counted_in_patches_of_48():
     text = card(ABOUT, [record(38.0)])
     assert "2.6 million patches" in text

@@ -231,6 +231,12 @@ def test_the_command_names_models_scales_and_what_was_left_out(results):
     records += [first | {"data": "photo20", "scale": 2}]
     line.write_text("".join(json.dumps(record) + "\n" for record in records))
     assert "thera eval edsr-air --data photo20 --scales 2 30 --baselines nearest -o" in report(results)
+    records += [record | {"method": name} for record in records[:2] for name in ("edsr-air", "LIIF", "LIIF+")]
+    line.write_text("".join(json.dumps(record) + "\n" for record in records))
+    command = (
+        "thera eval edsr-air LIIF=edsr-baseline-liif.pth --data photo20 --scales 2 30 --baselines nearest"
+    )
+    assert f"{command} --both -o" in report(results)
 
 
 def test_methods_are_compared_pass_with_pass_and_ensemble_with_ensemble(results):

@@ -13,7 +13,7 @@ from typing import Any
 
 from thera.errors import InvalidInput
 from thera.evaluation.records import Record, read_records
-from thera.evaluation.tables import summarise
+from thera.evaluation.tables import BENCHMARKS, markdown_grid, summarise
 from thera.models.weights import read_header
 
 LIMITS = """\
@@ -105,7 +105,9 @@ def _targets(stage: dict[str, Any]) -> str:
 
 
 def _scores(name: str, records: list[Record]) -> list[str]:
-    """PSNR of Y with the ensemble of four rotations, beside that of the reference."""
+    """PSNR of Y beside that of LIIF: one pass and one pass, the ensemble and the ensemble."""
+    if any(r["method"] in ("LIIF", "LIIF+") for r in records):
+        return _against_liif(name, records)
     reference = json.loads(files("thera.evaluation").joinpath("reference.json").read_text("utf-8"))
     mine = [r for r in records if r["method"] == f"{name}+"]
     rows = [f"| PSNR of Y, dB | {name} | {reference['name']} | difference |", "| --- | ---: | ---: | ---: |"]
@@ -121,6 +123,29 @@ def _scores(name: str, records: list[Record]) -> list[str]:
     if len(rows) == 2:
         raise InvalidInput(f"No result of {name} with the ensemble is stored: run thera eval {name} first.")
     return [f"With the ensemble of four rotations. {reference['about']}.", "\n".join(rows)]
+
+
+def _against_liif(name: str, records: list[Record]) -> list[str]:
+    """The table beside LIIF's published EDSR-baseline checkpoint, measured by the same lines."""
+    header = ["PSNR of Y, dB", name, "LIIF", "difference", "ensemble", "LIIF's", "difference"]
+    rows = []
+    for data in (d for d in BENCHMARKS if any(r["data"] == d and r["method"] == f"{name}+" for r in records)):
+        table = summarise([r for r in records if r["method"].rstrip("+") in (name, "LIIF")], data, "psnr_y")
+        found = {row.label: [cell.value for cell in row.cells] for row in table.rows}
+        for i, column in enumerate(table.columns):
+            line = [f"{data} {column}"]
+            for end in ("", "+"):
+                ours, theirs = (found.get(f"{m}{end}", [None] * (i + 1))[i] for m in (name, "LIIF"))
+                known = ours is not None and theirs is not None
+                line += [f"{v:.2f}" if v is not None else "—" for v in (ours, theirs)]
+                line.append(f"{ours - theirs:+.2f}" if known else "—")  # type: ignore[operator]
+            rows.append(line)
+    if not rows:
+        raise InvalidInput(f"No result of {name} with the ensemble is stored: run thera eval {name} first.")
+    about = (
+        "LIIF is the published EDSR-baseline-LIIF checkpoint (1.57 M parameters), measured by the same lines"
+    )
+    return [f"One pass, and the mean over four rotations. {about}.", markdown_grid(header, rows)]
 
 
 def main(results: str, weights: str) -> None:

@@ -143,8 +143,9 @@ def load_methods(
     groups: dict[str, list[Method]] = {}
     for spec in models:
         label, sources = parse_model(spec)
-        loaded = [_load(source, label, [False, True] if both else [ensemble], options) for source in sources]
-        for same in map(list, zip(*loaded, strict=True)):
+        passes = [False, True] if both else [ensemble]
+        found = [_load(source, label, passes, options) for source in sources]
+        for same in map(list, zip(*found, strict=True)):
             name = same[0].name
             if name in groups:
                 raise InvalidInput(f"Two models are called {name}: tell them apart with LABEL=PATH.")
@@ -158,7 +159,8 @@ def load_methods(
             methods.append(baseline(kind))  # type: ignore[arg-type]
         else:
             raise InvalidInput(f"{kind!r} is no baseline: choose among {', '.join(BASELINES)}.")
-    methods += [method for group in groups.values() for method in group]
+    loaded = [method for group in groups.values() for method in group]
+    methods += sorted(loaded, key=lambda method: method.name.endswith("+"))  # one pass before ensembles
     if not methods:
         raise InvalidInput("Nothing to evaluate: name a model or a baseline.")
     return methods

@@ -36,8 +36,13 @@ KNOWN_BICUBIC = {2: 33.66, 3: 30.39, 4: 28.42}
 ABOUT = (
     "Targets are cropped to multiples of the scale and reduced by MATLAB's bicubic, {rounding}. Outputs are "
     "clipped, not rounded. A border of as many pixels as the scale is cut for the PSNR of Y, six more for "
-    "all else. Numbers are means over the images; the best measured one is bold, the second underlined."
+    "all else. Numbers are means over the images; the best measured one is bold, the second underlined, one "
+    "pass and the ensemble apart. Weights are chosen by the held-out pictures that `configs/validation.txt` "
+    "names, which are in no table; the [model cards](../src/thera/weights) say where it was otherwise."
 )
+
+#: The files of models that do not come with Thera, by their names in the results.
+FILES = {"LIIF": "edsr-baseline-liif.pth"}
 
 CAPTIONS = {
     "crops": "Before and after at ×6",
@@ -96,6 +101,7 @@ def _section(folder: Path, kind: str, title: str, write: object) -> list[str]:
 
 def _evaluation(folder: Path) -> list[str]:
     records = list({key_of(record): record for record in _records(folder, "eval")}.values())
+    records.sort(key=lambda record: "+" in record["method"])  # one pass before ensembles
     if not records:
         return []
     found = list(dict.fromkeys(record["data"] for record in records))
@@ -125,12 +131,14 @@ def _commands(records: Sequence[Record], folder: Path) -> list[str]:
         baselines = [name for name, engine in methods.items() if not engine]
         baselines += ["sinc"] * any(name.endswith("sinc") for name in methods)
         flags = "" if set(baselines) == set(BASELINES) else f" --baselines {' '.join(baselines)}"
-        for ensemble in (True, False):
-            chosen = [name.rstrip("+") for name in models if name.endswith("+") == ensemble]
-            if chosen or (ensemble and not models):
-                start = " ".join(["thera eval", *chosen])
-                rest = f"--scales {scales}{flags}{'' if ensemble else ' --no-ensemble'}"
-                groups.setdefault(f"{start} --data {{}} {rest}", []).append(data)
+        by_passes: dict[str, list[str]] = {} if models else {"": []}
+        for name in dict.fromkeys(name.rstrip("+") for name in models):
+            passes = {(True, True): " --both", (True, False): " --no-ensemble"}
+            option = passes.get((name in models, f"{name}+" in models), "")
+            by_passes.setdefault(option, []).append(f"{name}={FILES[name]}" if name in FILES else name)
+        for option, chosen in by_passes.items():
+            start = " ".join(["thera eval", *chosen])
+            groups.setdefault(f"{start} --data {{}} --scales {scales}{flags}{option}", []).append(data)
     return [f"{call.format(' '.join(data))} -o {_short(folder)}/eval.jsonl" for call, data in groups.items()]
 
 

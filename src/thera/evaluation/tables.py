@@ -68,11 +68,18 @@ class Table:
     notes: list[str] = field(default_factory=list)
 
     def ranks(self, column: int) -> dict[int, int]:
-        """The rank (1 or 2) of the best measured rows of a column. Rows that print the same rank the same."""
-        values = {i: row.cells[column].value for i, row in enumerate(self.rows) if not row.quoted}
-        printed = {i: round(value, self.digits) for i, value in values.items() if value is not None}
-        order = sorted(set(printed.values()), reverse=self.higher_is_better)[:2]
-        return {i: order.index(value) + 1 for i, value in printed.items() if value in order}
+        """The rank (1 or 2) of the best measured rows of a column. Rows that print the same rank the same.
+
+        One pass is compared with one pass, the ensemble with the ensemble.
+        """
+        ranks: dict[int, int] = {}
+        for ensemble in (False, True):
+            rows = [i for i, r in enumerate(self.rows) if not r.quoted and ("+" in r.label) == ensemble]
+            values = {i: self.rows[i].cells[column].value for i in rows}
+            printed = {i: round(value, self.digits) for i, value in values.items() if value is not None}
+            order = sorted(set(printed.values()), reverse=self.higher_is_better)[:2]
+            ranks |= {i: order.index(value) + 1 for i, value in printed.items() if value in order}
+        return ranks
 
 
 def summarise(
@@ -130,7 +137,7 @@ def _notes(records: Sequence[Record]) -> list[str]:
     count = len({record["image"] for record in records})
     notes = [f"Measured here, mean over {count} image{'s' if count > 1 else ''}."]
     if any("+" in record["method"] for record in records):
-        notes.append("A plus marks the ensemble of four rotations.")
+        notes.append("A plus marks the ensemble of four rotations, which is ranked by itself.")
     checkpoints = {(record["method"], record["identity"]) for record in records}
     if len(checkpoints) > len({method for method, _ in checkpoints}):
         notes.append("± is the standard deviation over a model's checkpoints.")
