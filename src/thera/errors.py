@@ -25,6 +25,10 @@ class ImageFileError(TheraError):
     """An image file that cannot be read, or an output that cannot be written."""
 
 
+class UnreadableImage(ImageFileError):
+    """A file that the picture reader cannot decode, though another reader may."""
+
+
 class ClusterError(TheraError):
     """A Dask scheduler that does not answer, or a worker that fails."""
 

@@ -125,9 +125,13 @@ def test_what_cannot_be_scaled_is_said(cheap, scene):
         xr.Dataset(coords={"x": [1.0], "y": [2.0]}).thera.upscale(2)
     with pytest.raises(InvalidInput, match=r"\['profile'\].*drop them"):
         xr.Dataset({"image": scene[0], "profile": scene[0, 0]}).thera.upscale(2)
-    scene.spatial_ref.attrs["GeoTransform"] = "1 2 3"
-    with pytest.raises(InvalidInput, match="GeoTransform '1 2 3' was given: expected a text of six"):
-        scene.thera.upscale(2)
+
+
+def test_a_geotransform_of_other_than_six_numbers_is_left_out(cheap, scene):
+    scene.spatial_ref.attrs["GeoTransform"] = "-124.77 0.0417 0 49.4 -0.0417"  # as gridMET writes it
+    with pytest.warns(UserWarning, match="GeoTransform '-124.77.*' is not six numbers: it is left out"):
+        scaled = scene.thera.upscale(2)
+    assert "GeoTransform" not in scaled.spatial_ref.attrs and "crs_wkt" in scaled.spatial_ref.attrs
 
 
 def nearest(mask: np.ndarray, scale: float) -> np.ndarray:

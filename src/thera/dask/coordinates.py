@@ -1,5 +1,6 @@
 """Where the pixels of xarray's arrays lie: rows and columns, their coordinates and a GeoTransform."""
 
+import warnings
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -54,21 +55,24 @@ def georeferenced(variable: xr.Variable, steps: Sequence[float]) -> xr.Variable:
     if transform is None:
         return variable
     attrs = {**variable.attrs, "GeoTransform": scaled_transform(transform, steps)}
+    if attrs["GeoTransform"] is None:  # gridMET's has five numbers; coordinates say where pixels lie
+        warnings.warn(f"The GeoTransform {transform!r} is not six numbers: it is left out.", stacklevel=2)
+        del attrs["GeoTransform"]
     return xr.Variable(variable.dims, variable.data, attrs, variable.encoding)
 
 
-def scaled_transform(text: str, steps: Sequence[float]) -> str:
+def scaled_transform(text: str, steps: Sequence[float]) -> str | None:
     """GDAL's GeoTransform of an image whose pixels are now so many of the old ones high and wide.
+
+    It is None for a text that is none.
 
     >>> scaled_transform("500000 10 0 4600000 0 -10", (0.5, 0.25))
     '500000.0 2.5 0.0 4600000.0 0.0 -5.0'
     """
     try:
         x, x_by_col, x_by_row, y, y_by_col, y_by_row = (float(number) for number in text.split())
-    except (AttributeError, ValueError) as error:
-        raise InvalidInput(
-            f"The GeoTransform {text!r} was given: expected a text of six numbers; mend or delete it."
-        ) from error
+    except (AttributeError, ValueError):
+        return None
     down, along = steps
     numbers = (x, x_by_col * along, x_by_row * down, y, y_by_col * along, y_by_row * down)
     return " ".join(map(repr, numbers))

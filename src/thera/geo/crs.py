@@ -29,23 +29,39 @@ class Reprojection:
 
     def __init__(self, raster: Raster, grid: GeoGrid) -> None:
         self._back = _transformer(grid.crs, raster.crs)
-        self._out = grid.transform
-        self._in = ~raster.transform
+        self._out, self._in = grid.transform, ~raster.transform
+        self._turn = _full_turn(raster.crs)
+        x = _apply(raster.transform, np.array([[0, 0], [0, 1], [1, 0], [1, 1]]) * raster.shape)[0]
+        self._west, self._east = x.min(), x.max()
 
     def __call__(self, box: Box) -> MappedPoints:
         top, left, bottom, right = box
         # One pixel more on each side: the Jacobian is computed by differences.
-        points = self.locate(centres((top - 1, left - 1, bottom + 1, right + 1)))
-        down = (points[2:, 1:-1] - points[:-2, 1:-1]) / 2
-        along = (points[1:-1, 2:] - points[1:-1, :-2]) / 2
-        return points[1:-1, 1:-1], np.stack([down, along], axis=-1)
+        ground = self._ground(centres((top - 1, left - 1, bottom + 1, right + 1)))
+        down = ground[2:, 1:-1] - ground[:-2, 1:-1]
+        along = ground[1:-1, 2:] - ground[1:-1, :-2]
+        steps = np.stack([down, along], axis=-1) / 2
+        steps[..., 0, :] = _shortest(steps[..., 0, :], self._turn / 2)
+        a, b, _, d, e, _ = tuple(self._in)[:6]
+        return self._pixels(ground[1:-1, 1:-1]), np.array([[d, e], [a, b]]) @ steps
 
     def locate(self, at: NDArray[np.float64]) -> NDArray[np.float64]:
         """Output (row, column) to input (row, column), NaN where no transformation exists."""
+        return self._pixels(self._ground(at))
+
+    def _ground(self, at: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Output (row, column) to the raster's own x and y."""
         x, y = self._back.transform(*_apply(self._out, at))
-        points = np.stack(_apply(self._in, np.stack([y, x], axis=-1))[::-1], axis=-1)
-        points[~np.isfinite(points).all(axis=-1)] = np.nan
-        return points
+        # Longitudes come back from -180° to 180°, and the raster may count them from 0° or beyond 180°.
+        if np.isfinite(self._turn):
+            beyond = np.isfinite(x) & ((x < self._west) | (x > self._east))
+            x = np.where(beyond, self._west + np.mod(x - self._west, self._turn, where=beyond, out=x * 0), x)
+        ground = np.stack([x, y], axis=-1)
+        ground[~np.isfinite(ground).all(axis=-1)] = np.nan
+        return ground
+
+    def _pixels(self, ground: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.stack(_apply(self._in, ground[..., ::-1])[::-1], axis=-1)
 
 
 def reprojected(
@@ -105,7 +121,23 @@ def _crs(given: Any) -> Any:
 
 def _transformer(source: Any, target: Any) -> Any:
     pyproj = require("pyproj", "geo", "Another coordinate system")
-    return pyproj.Transformer.from_crs(_crs(source), _crs(target), always_xy=True)
+    systems = _crs(source), _crs(target)
+    try:
+        return pyproj.Transformer.from_crs(*systems, always_xy=True)
+    except pyproj.exceptions.ProjError as error:  # from one planet to another
+        names = " to ".join(system.name for system in systems)
+        raise InvalidInput(f"There is no way from the coordinate system {names}: choose another.") from error
+
+
+def _full_turn(crs: Any) -> float:
+    """A full turn in units of a system of longitudes; infinite for other systems."""
+    system = _crs(crs)
+    return 2 * math.pi / system.axis_info[0].unit_conversion_factor if system.is_geographic else math.inf
+
+
+def _shortest(steps: NDArray[np.float64], turn: float) -> NDArray[np.float64]:
+    """Differences of longitudes, the short way round; those of systems without a turn as they are."""
+    return steps if math.isinf(turn) else (steps + turn / 2) % turn - turn / 2
 
 
 def _apply(transform: Any, at: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -115,17 +147,39 @@ def _apply(transform: Any, at: NDArray[np.float64]) -> tuple[NDArray[np.float64]
 
 
 def _extent(raster: Raster, forward: Any) -> tuple[float, float, float, float]:
-    """The bounds in the other system of a grid of points over the raster, edges included."""
-    rows, cols = (np.linspace(0, n, EXTENT_POINTS) for n in raster.shape)
-    grid = np.stack(np.meshgrid(rows, cols, indexing="ij"), axis=-1)
-    x, y = forward.transform(*_apply(raster.transform, grid))
+    """The bounds in the other system of a grid of points over the raster, edges included.
+
+    Points without a place there are left out, like the sky around a full disk.
+    """
+    for points in (EXTENT_POINTS, 16 * EXTENT_POINTS):  # more of them for a horizon
+        rows, cols = (np.linspace(0, n, points) for n in raster.shape)
+        grid = np.stack(np.meshgrid(rows, cols, indexing="ij"), axis=-1)
+        x, y = forward.transform(*_apply(raster.transform, grid))
+        there = np.isfinite(x) & np.isfinite(y)
+        if there.all():
+            break
+    x, y = np.where(there, x, np.nan), np.where(there, y, np.nan)
+    turn = _full_turn(forward.target_crs)
     # In Mercator a pole has finite coordinates, but hundreds of steps from the next point.
-    steps = np.hypot(*(np.diff(values, axis=0) for values in (x, y)))
-    if not np.isfinite(x + y).all() or steps.max() > LARGEST_STEP * np.median(steps):
+    steps = np.hypot(np.diff(x, axis=0), np.diff(y, axis=0))
+    steps = steps[np.isfinite(steps)]
+    far = len(steps) and math.isinf(turn) and steps.max() > LARGEST_STEP * np.median(steps)
+    if far or not there.any():
         raise InvalidInput(
             f"Parts of {raster.path} have no place in that coordinate system: say with --bounds (bounds=)"
             " which part of the system to make."
         )
+    x, y = x[there], y[there]
+    if math.isfinite(turn):
+        eastward = np.where(x < 0, x + turn, x)  # as one piece across 180°
+        x = eastward if np.ptp(eastward) < np.ptp(x) - 1e-9 * turn else x
+        for pole in (-turn / 4, turn / 4):
+            place = np.array(forward.transform(0.0, pole, direction="INVERSE"))
+            if not np.isfinite(place).all():
+                continue
+            row, col = (float(each) for each in _apply(~raster.transform, place[::-1])[::-1])
+            if 0 <= row <= raster.shape[0] and 0 <= col <= raster.shape[1]:
+                x, y = np.array([-turn / 2, turn / 2]), np.append(y, pole)
     return float(x.min()), float(y.min()), float(x.max()), float(y.max())
 
 
@@ -140,4 +194,12 @@ def _pixel_side(raster: Raster, forward: Any) -> float:
     H, W = raster.shape
     corners = np.array([[H / 2, W / 2], [H / 2 + 1, W / 2], [H / 2, W / 2 + 1]])
     at = np.array(forward.transform(*_apply(raster.transform, corners)))
-    return float(np.sqrt(abs(np.linalg.det(at[:, 1:] - at[:, :1]))))
+    steps = at[:, 1:] - at[:, :1]
+    steps[0] = _shortest(steps[0], _full_turn(forward.target_crs))
+    side = float(np.sqrt(abs(np.linalg.det(steps))))
+    if not (math.isfinite(side) and side > 0):
+        raise InvalidInput(
+            f"The middle of {raster.path} has no place in that coordinate system: say with --resolution"
+            " (resolution=) how large pixels shall be."
+        )
+    return side

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from thera.errors import InvalidInput
+from thera.errors import InvalidInput, UnreadableImage
 from thera.files import check_place
 from thera.imaging.files import FileOptions, FileScaling, default_suffix, prepare_file
 from thera.imaging.formats import FORMATS, format_of
@@ -61,8 +62,12 @@ class Request:
         """True if a file is scaled as a raster: input and output are rasters, or an option asks for it."""
         if self.cog or self.stretch is not None:
             return True
+        return self.may_be_raster(item) and is_raster(item.source, placed=item.output is not None)
+
+    def may_be_raster(self, item: Item) -> bool:
+        """True if the output can be a raster."""
         form = self.file.form or (None if item.output is None else format_of(item.output))
-        return form in (None, FORMATS["tiff"]) and is_raster(item.source)
+        return form in (None, FORMATS["tiff"])
 
 
 def prepare(
@@ -74,16 +79,29 @@ def prepare(
     """
     source, file = item.source, request.file
     if request.is_raster(item):
-        if request.target.resolution is not None:
-            raise InvalidInput(f"--print and --dpi are for pictures, and {source} is scaled as a raster.")
-        own = source.suffix.lower() in FORMATS["tiff"].suffixes
-        output = item.named(source.suffix if own else ".tif")
-        options = RasterOptions(request.stretch, request.cog, file.overwrite, file.strip, file.alpha)
-        return prepare_raster(source, output, model, request.target, request.options, options)
+        return _prepare_raster(item, model, request)
     if item.output is not None:  # a bad output is refused before anything is read
         check_place(item.output, file.overwrite, source)
-    picture = picture or file.read(source)
+    try:
+        picture = picture or file.read(source)
+    except UnreadableImage as problem:
+        if not request.may_be_raster(item) or find_spec("rasterio") is None:
+            raise
+        try:
+            return _prepare_raster(item, model, request)
+        except UnreadableImage:
+            raise problem from None
     output = item.output or item.named(default_suffix(source, picture, file.form))
     if item.output is None:
         check_place(output, file.overwrite, source)
     return prepare_file(picture, output, model, request.target, request.options, file)
+
+
+def _prepare_raster(item: Item, model: Model, request: Request) -> RasterScaling:
+    source, file = item.source, request.file
+    if request.target.resolution is not None:
+        raise InvalidInput(f"--print and --dpi are for pictures, and {source} is scaled as a raster.")
+    own = source.suffix.lower() in FORMATS["tiff"].suffixes
+    output = item.named(source.suffix if own else ".tif")
+    options = RasterOptions(request.stretch, request.cog, file.overwrite, file.strip, file.alpha)
+    return prepare_raster(source, output, model, request.target, request.options, options)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from thera.errors import ImageFileError
+from thera.errors import ImageFileError, UnreadableImage
 from thera.field.grid import Box
 from thera.imaging.metadata import ORIENTATION, SIDEWAYS
 from thera.imaging.quiet import quiet
@@ -113,33 +113,44 @@ def opened(path: Path, driver: str | None = None) -> Any:
     except rasterio.errors.RasterioError as error:
         if not path.exists():
             raise ImageFileError(f"{path} does not exist.") from None
-        raise ImageFileError(f"{path} cannot be read as a raster: {first_line(error)}.") from error
+        raise UnreadableImage(f"{path} cannot be read as a raster: {first_line(error)}.") from error
 
 
-def is_raster(path: Path) -> bool:
+def is_raster(path: Path, placed: bool = False) -> bool:
     """True if a file has what only a raster has: a georeference, nodata, a mask, or more than four bands.
 
     Other TIFFs are pictures. So are palette images without nodata, and all files if rasterio is missing.
+    Files of other formats are pictures, unless `placed` and they have a georeference, as from a world file.
     """
     suffix = path.suffix.lower()
-    if suffix not in DRIVERS or find_spec("rasterio") is None:
+    known = suffix in DRIVERS
+    if not (known or placed) or find_spec("rasterio") is None:
         return False
     try:
-        with gdal(), opened(path, driver=DRIVERS[suffix]) as dataset:
+        with gdal(), opened(path, driver=DRIVERS.get(suffix)) as dataset:
             if dataset.count > MOST_BANDS:
                 return True
-            nodata = any(value is not None for value in dataset.nodatavals)
+            nodata = known and any(value is not None for value in dataset.nodatavals)
             if any(colour.name == "palette" for colour in dataset.colorinterp):
                 return nodata
-            placed = dataset.crs is not None or not dataset.transform.is_identity or bool(dataset.gcps[0])
-            return placed or nodata or dataset.rpcs is not None or _masked(dataset) or dataset.count > 4
+            if dataset.crs is not None or not dataset.transform.is_identity or dataset.gcps[0]:
+                return True
+            return known and (nodata or bool(_rpcs(dataset)) or _masked(dataset) or dataset.count > 4)
     except ImageFileError:  # the picture reader has a better message
         return suffix in RASTER_ONLY
 
 
+def _rpcs(dataset: Any) -> Any:
+    """The rational polynomials of an open raster; None if it has none, or none that rasterio understands."""
+    try:
+        return dataset.rpcs
+    except ValueError:
+        return None
+
+
 def _masked(dataset: Any) -> bool:
-    """True if the file has a mask of its own. Masks made from nodata or alpha do not count."""
-    return any([flag.name for flag in flags] == ["per_dataset"] for flags in dataset.mask_flag_enums)
+    """True if the file or its bands have masks of their own. Masks made from nodata or alpha do not count."""
+    return any([flag.name for flag in flags] in ([], ["per_dataset"]) for flags in dataset.mask_flag_enums)
 
 
 def describe(path: str | Path) -> Raster:
@@ -147,7 +158,12 @@ def describe(path: str | Path) -> Raster:
     path = Path(path)
     with gdal(), opened(path) as dataset:
         if not dataset.count:
-            raise ImageFileError(f"{path} holds several rasters and no bands: give the name of one of them.")
+            if not dataset.subdatasets:
+                raise UnreadableImage(f"{path} holds no raster.")
+            raise ImageFileError(
+                f"{path} holds {len(dataset.subdatasets)} rasters: give the name of one of them as the input,"
+                f" such as '{dataset.subdatasets[0]}'."
+            )
         if dataset.count > MOST_BANDS:
             raise ImageFileError(
                 f"{path} has {dataset.count:,} bands, and Thera scales {MOST_BANDS:,} at most: split it"
@@ -159,11 +175,10 @@ def describe(path: str | Path) -> Raster:
                 f"{path} has bands of {' and '.join(sorted(types))}: convert them to one type"
                 " (gdal_translate -ot Float32)."
             )
-        dtype = np.dtype(types.pop())
-        if dtype.kind == "c":
-            raise ImageFileError(
-                f"{path} holds complex numbers ({dtype}): scale its amplitude, or its parts."
-            )
+        name = types.pop()
+        if name.startswith("complex"):  # also complex_int16, which NumPy does not know
+            raise ImageFileError(f"{path} holds complex numbers ({name}): scale its amplitude, or its parts.")
+        dtype = np.dtype(name)
         if dtype.str[1:] not in TYPES:
             raise ImageFileError(f"{path} holds {dtype} numbers: expected at most 32 bits, or floats.")
         colours = tuple(dataset.colorinterp)
@@ -186,7 +201,7 @@ def describe(path: str | Path) -> Raster:
             crs=dataset.crs,
             transform=dataset.transform,
             gcps=dataset.gcps,
-            rpcs=dataset.rpcs,
+            rpcs=_rpcs(dataset),
             colours=colours,
             descriptions=tuple(dataset.descriptions),
             units=tuple(dataset.units),
@@ -206,8 +221,9 @@ def _lasting(tags: dict[str, str]) -> dict[str, str]:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of a library's error message."""
-    return str(error).strip().rstrip(".").splitlines()[0]
+    """The first line of a library's error message. Rasterio's may only point to the error before it."""
+    before = error.__cause__ if "previous exception" in str(error) else None
+    return str(before or error).strip().rstrip(".").splitlines()[0]
 
 
 def _orientation(dataset: Any) -> int:
@@ -215,7 +231,7 @@ def _orientation(dataset: Any) -> int:
 
     It is 1 for a georeferenced raster, whose georeference describes the pixels as they are stored.
     """
-    placed = dataset.crs is not None or not dataset.transform.is_identity or dataset.gcps[0] or dataset.rpcs
+    placed = dataset.crs is not None or not dataset.transform.is_identity or dataset.gcps[0] or _rpcs(dataset)
     found = 1 if placed else _read_orientation(Path(dataset.name), dataset.driver)
     return found if found in range(1, 9) else 1
 

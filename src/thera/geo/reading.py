@@ -68,9 +68,11 @@ class Reader:
         alpha = None
         if self.raster.bands.alpha is not None:
             alpha = self._window(self._dataset.read, box, [self.raster.bands.alpha])[..., 0]
-        elif self.raster.masked:
-            alpha = self._window(self._dataset.read_masks, box, [0])[..., 0]
-        return samples, self.raster.bands.valid(samples, bands, alpha)
+        valid = self.raster.bands.valid(samples, bands, alpha)
+        if alpha is None and self.raster.masked:
+            shown = self._window(self._dataset.read_masks, box, bands) > 0
+            valid = shown if valid is None else valid & shown
+        return samples, None if valid is None or valid.all() else valid
 
     def valid(self, box: Box) -> NDArray[np.bool_]:
         """Which samples of all bands are valid in a window, h×w×bands."""
@@ -86,7 +88,7 @@ class Reader:
             with quiet():
                 samples = read([band + 1 for band in bands], window=((top, bottom), (left, right)))
         except rasterio.errors.RasterioError as error:
-            raise ImageFileError(
-                f"{self.raster.path} is damaged or cut short ({first_line(error)})."
-            ) from error
+            virtual = self._dataset.driver == "VRT"
+            what = "refers to what cannot be read" if virtual else "is damaged or cut short"
+            raise ImageFileError(f"{self.raster.path} {what} ({first_line(error)}).") from error
         return turned(np.moveaxis(samples, 0, -1), orientation)

@@ -91,6 +91,7 @@ def prepare_warped_raster(
     check_disk(output, grid.size, needed_room(raster, grid.size, file.cog))
     held = 3 * FRAME**2 * raster.count * raster.dtype.itemsize + CACHE
     warp = Warp(model, raster.shape, mapping, options, held)
+    warp.check_sight(grid.size)
     return WarpedRaster(raster, ranges(raster, file.stretch), grid, output, FRAME, file, warp, notes)
 
 

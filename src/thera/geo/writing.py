@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thera.errors import ImageFileError
+from thera.errors import ImageFileError, InvalidInput
 from thera.field.grid import Box
 from thera.files import held, partial_path, reason_of, remove_stale
 
@@ -34,6 +34,13 @@ class GeoGrid:
     transform: Any
     gcps: tuple[Sequence[Any], Any] = ((), None)
     rpcs: Any = None
+
+    def __post_init__(self) -> None:
+        if self.crs is not None and self.crs.is_geographic and "+lon_0" in self.crs.to_wkt():
+            raise InvalidInput(
+                "A GeoTIFF cannot hold longitudes that are counted from +lon_0: use +pm (a prime meridian)"
+                " instead, or degrees from Greenwich, which may be more than 180."
+            )
 
     @classmethod
     def scaled(cls, raster: Raster, size: tuple[int, int]) -> "GeoGrid":
@@ -88,6 +95,9 @@ def open_writer(
                 yield writer
             finished = _finish(working, folder / "finished.tif", cog)
             _check(finished, writer)
+        # GDAL keeps there what a TIFF cannot hold, like a coordinate system with three axes.
+        beside, own = (file.with_name(f"{file.name}.aux.xml") for file in (finished, path))
+        beside.replace(own) if beside.exists() else own.unlink(missing_ok=True)
         finished.replace(path)
     except (RasterioError, CPLE_BaseError, OSError) as error:
         raise ImageFileError(f"{path} could not be written: {_reason(error, path)}.") from error
@@ -128,7 +138,7 @@ def _describe(dataset: Any, raster: Raster, grid: GeoGrid, strip: bool) -> None:
     dataset.units = [unit or "" for unit in raster.units]
     dataset.scales, dataset.offsets = raster.scales, raster.offsets
     points, crs = grid.gcps
-    if points:
+    if points and grid.transform.is_identity:  # a GeoTIFF holds one of both
         dataset.gcps = points, crs or CRS()
     if grid.rpcs is not None:
         dataset.rpcs = grid.rpcs

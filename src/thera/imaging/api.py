@@ -48,7 +48,7 @@ def upscale(
     | image | is | becomes |
     | --- | --- | --- |
     | Pillow image | any mode that has grey, RGB or CMYK in it | the same mode, with all it carries |
-    | NumPy array | H×W, H×W×1, ×2 (grey, alpha), ×3 or ×4 (RGB, alpha), ×C with `groups` | the same dtype |
+    | NumPy array | H×W, H×W×1, ×2 (grey, alpha), ×3 or ×4 (RGB, alpha), ×C (each alone) | the same dtype |
     | torch tensor | H×W, C×H×W or N×C×H×W | the same dtype and device |
 
     Floats come back unclipped. Palettes become colours.
@@ -132,10 +132,10 @@ def _checked(array: NDArray, meaning: Meaning) -> NDArray:
         raise InvalidInput(
             f"An array of {array.dtype} and shape {array.shape} was given: expected numbers, H×W or H×W×1…4."
         )
-    if array.ndim == 3 and array.shape[2] > 4 and meaning.groups is None:
+    if array.ndim == 3 and array.shape[0] < array.shape[2] and array.shape[2] > 4 and meaning.groups is None:
         raise InvalidInput(
-            f"An array of shape {array.shape} was given: channels come last, and are 1 to 4, unless groups="
-            " says which of them are seen together (groups=[]: each by itself)."
+            f"An array of shape {array.shape} was given: channels come last. If they do, say groups=[] (each"
+            " is seen by itself), or which of them are a colour."
         )
     return array[..., None] if array.ndim == 2 else array
 

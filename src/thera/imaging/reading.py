@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from thera.errors import ImageFileError, TheraError
+from thera.errors import ImageFileError, TheraError, UnreadableImage
 from thera.files import reason_of
 from thera.optional import require
 
@@ -47,7 +47,7 @@ def read(path: str | Path, max_pixels: int = MAX_PIXELS) -> Picture:
             warnings.simplefilter("ignore")  # decoders warn of oddities that they handle
             return _read(path, head, max_pixels)
     except UnidentifiedImageError:
-        raise ImageFileError(f"{path} is not an image that Thera reads: {_readable()} are.") from None
+        raise UnreadableImage(f"{path} is not an image that Thera reads: {_readable()} are.") from None
     except TheraError as error:
         raise type(error)(f"{path}: {error}") from error.__cause__
     except MemoryError:
@@ -57,7 +57,9 @@ def read(path: str | Path, max_pixels: int = MAX_PIXELS) -> Picture:
         detail = f" ({reason[0]})" if reason else ""
         unknown = isinstance(error, NotImplementedError) or detail.startswith((" (Unsupported", " (Unimpl"))
         problem = "is stored in a way that Thera does not read" if unknown else "is damaged or cut short"
-        raise ImageFileError(f"{path} {problem}{detail}.") from error
+        # GDAL reads TIFFs that tifffile does not. Of other damaged files it would make up the rest.
+        kind = UnreadableImage if head[:4] in _TIFF_MAGIC else ImageFileError
+        raise kind(f"{path} {problem}{detail}.") from error
 
 
 def _head(path: Path) -> bytes:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from thera.errors import ImageFileError
+from thera.errors import ImageFileError, UnreadableImage
 
 from .deflate import PIECE, deflate, in_order, regrouped
 from .metadata import (
@@ -53,7 +53,7 @@ def read_tiff(path: Path, check_size: Callable[[int, int], None]) -> Picture:
         page: Any = file.pages.first
         check_size(page.imagewidth, page.imagelength)
         if page.imagedepth > 1 or page.dtype is None or page.dtype.kind not in "buif":
-            raise ImageFileError("The TIFF stores its samples in a way Thera does not read: convert it.")
+            raise UnreadableImage("The TIFF stores its samples in a way Thera does not read: convert it.")
         samples, colour, alpha, notes = _samples(path, page)
         orientation = _value(page, ORIENTATION, 1)
         with path.open("rb") as raw:
@@ -137,9 +137,9 @@ def _samples(path: Path, page: Any) -> tuple[NDArray, Colour, bool, tuple[str, .
     return samples, colour, bool(extra), notes
 
 
-def _too_many(channels: int) -> ImageFileError:
+def _too_many(channels: int) -> UnreadableImage:
     remedy = "." if find_spec("rasterio") else ", with: pip install 'thera[geo]'."
-    return ImageFileError(
+    return UnreadableImage(
         f"The TIFF has {channels} channels; Thera scales grey, RGB and CMYK with alpha as pictures, and many"
         f" bands only into another TIFF{remedy}"
     )

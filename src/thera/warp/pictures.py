@@ -121,6 +121,7 @@ def prepare_warped_picture(
     held = 2 * picture.samples.nbytes + result.held + 2 * band
     mapping = clamped(mapping, shape) if outside == "edge" else mapping
     warp = Warp(model, shape, mapping, options or Options(), held)
+    warp.check_sight(size)
     outside = outside or ("transparent" if picture.alpha and picture.covers else (0, 0, 0))
     return WarpedPicture(**vars(result), warp=warp, outside=outside)
 

@@ -16,7 +16,7 @@ from thera.memory import human_bytes
 from thera.models import Model
 from thera.tiled import Options, TiledField, tile_side
 from thera.tiled.field import ENCODING_SHARE, LEAST_SIDE
-from thera.tiled.plan import RENDER_MEMORY, costs, tile_memory
+from thera.tiled.plan import RENDER_MEMORY, costs, frames, tile_memory
 from thera.values.planes import Plane
 
 from .mappings import Mapping
@@ -84,6 +84,17 @@ class Warp:
         """The number of cells of the largest field that fits in memory."""
         room = (1 - ENCODING_SHARE) * (self.options.limit - self._fixed)
         return int(room / (costs(self.model.info).cell * self.options.rotations))
+
+    def check_sight(self, size: tuple[int, int]) -> None:
+        """Refuses an output of `size` = (height, width) in which nothing of the input is seen."""
+        for box in frames(size, FRAME):
+            points = self.mapping(box)[0]
+            if ((points >= 0) & (points <= np.array(self.shape))).all(axis=-1).any():
+                return
+        raise InvalidInput(
+            "Nothing of the input lies in the output: check --bounds and --to, or the matrix and whether it"
+            " needs --inverse."
+        )
 
     def pieces(self, box: Box) -> Iterator[Piece]:
         """A box, split until the cells that each piece needs fit in memory."""
