@@ -68,7 +68,7 @@ def bands16() -> Case:
     samples = np.rint(image**2 * 6000 + 100).astype(np.uint16)
     samples[:, 120:] = samples[340:420, 20:60, 2] = samples[::53, ::47] = 0
     samples[600:, :30, 3] = 31000  # clouds: outliers to a percentile
-    meaning = {"value_range": "percentile", "groups": [], "nodata": 0}
+    meaning = {"value_range": "extent", "groups": [], "nodata": 0}
     return Case("bands16", samples, ("B02", "B03", "B04", "B08"), meaning)
 
 

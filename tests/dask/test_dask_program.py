@@ -194,7 +194,7 @@ def test_shards_filters_and_order_are_kept(program, tmp_path):
     for name, array, value_range in (
         ("shards", "", None),
         ("old", "", None),
-        ("set", "height", "percentile"),
+        ("set", "height", "extent"),
     ):
         whole = thera.upscale(values, 1.5, model="edsr-air", value_range=value_range)
         for scale, size in ((1.5, 96), (0.2, 13)):  # smaller than a chunk
@@ -227,7 +227,7 @@ def test_a_dataset_of_xarrays_keeps_its_place_and_its_kind(program, tmp_path):
         assert scaled.height.attrs == {"units": "m", "_FillValue": -9999}
         assert scaled.spatial_ref.attrs["GeoTransform"] == "99.5 0.5 0.0 200.5 0.0 -0.5"
         np.testing.assert_allclose(scaled.x, 99.75 + 0.5 * np.arange(100))
-        meaning = {"value_range": "percentile", "nodata": -9999}
+        meaning = {"value_range": "extent", "nodata": -9999}
         whole = thera.upscale(dataset.height.values, 2, model="edsr-air", **meaning)
         assert np.abs(scaled.height.values.astype(int) - whole).max() <= 1
 

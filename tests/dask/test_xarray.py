@@ -12,7 +12,7 @@ from thera.errors import InvalidInput
 
 NORTH, WEST, STEP = 4_600_000.0, 500_000.0, 10.0
 #: What the program takes for granted of raster files, and the accessor of arrays.
-AS_RASTERS = {"value_range": "percentile", "groups": []}
+AS_RASTERS = {"value_range": "extent", "groups": []}
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_samples_that_stand_for_no_data_stay_apart(cheap, photo, attribute, plac
     assert getattr(scaled, place) == getattr(array, place)
     found = np.isnan(scaled.values) if np.isnan(shown) else scaled.values == np.array(shown, dtype)
     np.testing.assert_array_equal(found, nearest(holes, 1.5))
-    whole = thera.upscale(array.values, 1.5, model=cheap, nodata=shown, value_range="percentile")
+    whole = thera.upscale(array.values, 1.5, model=cheap, nodata=shown, value_range="extent")
     np.testing.assert_allclose(scaled, whole, rtol=0, atol=1 if dtype == "i2" else 0.01)
 
 
@@ -183,7 +183,7 @@ def test_bands_are_seen_one_by_one_unless_they_are_a_colour(cheap, scene):
     for k in range(3):
         xr.testing.assert_equal(scene[k].thera.upscale(1.5), alone[k])
     image = np.moveaxis(scene.values, 0, 2)
-    together = thera.upscale(image[..., ::-1], 1.5, model=cheap, value_range="percentile")
+    together = thera.upscale(image[..., ::-1], 1.5, model=cheap, value_range="extent")
     together = np.moveaxis(together[..., ::-1], 2, 0)
     assert np.abs(together - alone.values.astype(float)).max() > 10
     coloured = [
@@ -204,7 +204,7 @@ def test_a_band_called_alpha_covers(cheap, scene):
     rgba = rgba.assign_coords(band=["red", "green", "blue", "alpha"])
     image = np.moveaxis(rgba.values, 0, 2)
     for alpha in (None, "data"):
-        options = {"value_range": "percentile", "groups": [(0, 1, 2)], "alpha": alpha or "cover"}
+        options = {"value_range": "extent", "groups": [(0, 1, 2)], "alpha": alpha or "cover"}
         whole = thera.upscale(image, 1.5, model=cheap, **options)
         np.testing.assert_array_equal(rgba.thera.upscale(1.5, alpha=alpha), np.moveaxis(whole, 2, 0))
 

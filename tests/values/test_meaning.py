@@ -8,9 +8,10 @@ import pytest
 
 import thera
 from thera.errors import InvalidInput
+from thera.field.grid import Axis
 from thera.values.bands import Bands, Group
 from thera.values.meaning import Meaning
-from thera.values.planes import ArraySamples, fill_reach, planes_of
+from thera.values.planes import ArraySamples, Plane, fill_reach, planes_of
 from thera.values.ranges import Range, Stretch, holds
 from thera.values.survey import Survey, find_ranges
 
@@ -212,3 +213,31 @@ def test_options_of_arrays_are_refused_for_pillow_images(model):
 @pytest.mark.parametrize("name", ["bands", "meaning", "planes", "ranges", "survey", "alpha"])
 def test_docstrings_run(name):
     assert doctest.testmod(importlib.import_module(f"thera.values.{name}")).failed == 0
+
+
+def test_outliers_widen_the_range_only_so_far():
+    values = np.append(np.linspace(0, 100, 10_001), [-50.0, 1e6])
+    survey = [((values[None, :, None]), None)]
+    (span,) = find_ranges(Bands((Group((0,)),)), values.dtype, Stretch("extent"), lambda: survey)
+    assert span.low == -50 and span.high == pytest.approx(50 + 10 * 99, rel=1e-3)
+    constant = [(np.full((1, 300, 1), 7.0), None)]
+    (span,) = find_ranges(Bands((Group((0,)),)), values.dtype, Stretch("extent"), lambda: constant)
+    assert (span.low, span.high) == (7, 8)
+
+
+def test_results_stay_near_the_pixels_around_them():
+    """A quarter of their range beyond at most, whatever the network makes of an outlier."""
+    samples = np.zeros((6, 6, 1), np.int16)
+    samples[2, 2] = 8000
+    bands = Bands((Group((0,)),))
+    plane = Plane(ArraySamples(samples, bands), Group((0,)), Range(0, 100, local=True), 4)
+    out = np.zeros((12, 12, 1), np.int16)
+    rows = Axis.whole(6, 12)
+    plane.put(np.full((12, 12, 3), 300, np.float32), rows, rows, out)
+    assert (out[2:8, 2:8] == 10_000).all()  # 8000, and a quarter of 0 to 8000
+    out[2:8, 2:8] = 0
+    assert (out == 0).all()
+    at = np.array([[2.5, 2.5], [5.9, 0.1]])
+    out = np.zeros((2, 1), np.int16)
+    plane.put_at(np.full((2, 3), -300, np.float32), at, 0.5, out)
+    assert out.ravel().tolist() == [-2000, 0]

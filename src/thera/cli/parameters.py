@@ -1,6 +1,7 @@
 """Parameters that several commands take."""
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,23 @@ class Size(click.ParamType):
         except ValueError:
             self.fail(f"{value!r} is not a size; write it like 1920x1080.", param, ctx)
         return height, width
+
+
+class Numbers(click.ParamType):
+    """Numbers separated by spaces, commas or brackets, or a file of them."""
+
+    name = "NUMBERS"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            text = Path(value).read_text() if Path(value).is_file() else value
+            return tuple(float(word) for word in re.split(r"[\s,;\[\]()]+", text) if word)
+        except (ValueError, OSError):
+            self.fail(f"{value!r} is neither a list of numbers nor a file of them.", param, ctx)
 
 
 class Parsed(click.ParamType):

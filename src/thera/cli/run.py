@@ -77,7 +77,7 @@ class Scaler:
 
     def file_item(self, source: Path, output: Path | None) -> Item:
         """A single file, scaled into `output`, a file or folder, or beside the input."""
-        stem = f"{source.stem}_{self.request.target.label}"
+        stem = f"{source.stem}_{self.request.label}"
         if output is not None and os.path.isdir(output):
             return Item(source, output, stem)
         return Item(source, source.parent, stem, output)
@@ -116,7 +116,7 @@ class Scaler:
         from thera.imaging.formats import READABLE_SUFFIXES
 
         folder = source if source.name not in ("", "..") else source.resolve()
-        target = output or folder.with_name(f"{folder.name}_{self.request.target.label}")
+        target = output or folder.with_name(f"{folder.name}_{self.request.label}")
         if os.path.exists(target) and (not target.is_dir() or target.samefile(source)):
             raise ImageFileError(f"The output {target} must be a folder of its own: choose another name.")
         inside = Path(os.path.realpath(target))  # outputs of an earlier call are not inputs

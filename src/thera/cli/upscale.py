@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from thera.cli.parameters import BYTES, NamedPath, Parsed, Size, engine_options, model_option, strength_option
+from thera.cli.parameters import (
+    BYTES,
+    NamedPath,
+    Numbers,
+    Parsed,
+    Size,
+    engine_options,
+    model_option,
+    strength_option,
+)
 from thera.errors import InvalidInput
 from thera.files import reason_of
 from thera.imaging import AUTO
@@ -106,9 +115,12 @@ def paper_of(text: str) -> "Paper":
     "--range",
     "stretch",
     metavar="LO:HI",
-    help="For a raster: the values of black and white. Also dtype, percentile or 2%:98%."
-    " [default: dtype for bytes, percentile for others]",
+    help="For a raster: the values of black and white. Also dtype, extent, percentile or 2%:98%."
+    " [default: dtype for bytes, extent for others]",
 )
+@click.option("--bands", help="For a raster: bands to write; 4,3,2+8 shows 4, 3, 2 as a colour, 8 by itself.")
+@click.option("--bounds", type=Numbers(), help="For a raster: scale only west,south,east,north.")
+@click.option("--resolution", type=float, help="For a raster: the side of output pixels, in its own units.")
 @click.option("--cog", is_flag=True, help="For a raster: write a cloud-optimised GeoTIFF.")
 @click.option(
     "--max-pixels",
@@ -291,6 +303,9 @@ def request_of(
     form: str | None,
     stretch: str | None,
     cog: bool,
+    bands: str | None,
+    bounds: tuple[float, ...] | None,
+    resolution: float | None,
     quality: int | None,
     max_pixels: int | None,
     **given: Any,
@@ -298,6 +313,7 @@ def request_of(
     """The options of the command as a request, checked before anything is read."""
     from thera.field.psf import filter_of
     from thera.geo.files import Request
+    from thera.geo.upscaling import Choice
     from thera.imaging.files import FileOptions
     from thera.imaging.formats import FORMATS, format_named
     from thera.imaging.reading import MAX_PIXELS
@@ -314,11 +330,18 @@ def request_of(
             f"--quality is for JPEG, JPEG XL, WebP and AVIF, and --format is {form}: leave it out."
         )
     target = TargetSize(**{name: given.pop(name) for name in TargetSize._fields})
-    target.check()
+    choice = Choice(None if bands is None else Choice.parse_bands(bands), bounds, resolution)
+    if resolution is None or target != TargetSize():
+        target.check()
+    if resolution is not None and target != TargetSize():
+        raise InvalidInput("Give a resolution or another size, not both.")
+    if choice != Choice() and wanted not in (None, FORMATS["tiff"]):
+        raise InvalidInput(f"--bands, --bounds and --resolution write a TIFF, and --format is {form}.")
     return Request(
         target,
         Options(filter_of(shape, sharpness), ensemble, memory),
         FileOptions(wanted, quality, max_pixels=max_pixels or MAX_PIXELS, **given),
         None if stretch is None else Stretch.parse(stretch),
         cog,
+        choice,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from thera.cli.parameters import BYTES, NamedPath, Size, engine_options, model_option
+from thera.cli.parameters import BYTES, NamedPath, Numbers, Size, engine_options, model_option
 from thera.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -18,23 +18,6 @@ if TYPE_CHECKING:
 
 
 FILTERS = ("lanczos", "gaussian", "box")
-
-
-class Numbers(click.ParamType):
-    """Numbers separated by spaces, commas or brackets, or a file of them."""
-
-    name = "NUMBERS"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[float, ...]:
-        if isinstance(value, tuple):
-            return value
-        try:
-            text = Path(value).read_text() if Path(value).is_file() else value
-            return tuple(float(word) for word in re.split(r"[\s,;\[\]()]+", text) if word)
-        except (ValueError, OSError):
-            self.fail(f"{value!r} is neither a list of numbers nor a file of them.", param, ctx)
 
 
 class Colour(click.ParamType):

@@ -69,7 +69,7 @@ class Accessor(Generic[Data]):
         - `groups`: arrays along other dimensions (bands, dates, depths) are seen one by one. Three bands are
           a colour if their coordinate calls them red, green and blue, or if `groups` names them, by their
           coordinate or else by position: [("B04", "B03", "B02")].
-        - `value_range`: bytes span their type, other samples their percentiles from 0.5 to 99.5.
+        - `value_range`: bytes span their type ("dtype"), other samples what they hold ("extent").
         - `nodata`: what attributes or encoding declare (_FillValue, missing_value, nodata); in floats NaN.
         - `alpha`: the last band covers if it is called alpha.
         """

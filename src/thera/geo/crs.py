@@ -16,7 +16,7 @@ from thera.optional import require
 from thera.warp.mappings import MappedPoints, centres
 
 from .raster import Raster
-from .writing import GeoGrid
+from .writing import GeoGrid, checked_bounds
 
 #: The extent of a raster in another system is found from a grid with this many points a side.
 EXTENT_POINTS = 65
@@ -96,7 +96,7 @@ def reprojected(
         TargetSize(size=size).check()
     system = _crs(to)
     forward = _transformer(raster.crs, system)
-    west, south, east, north = _bounds(bounds) if bounds is not None else _extent(raster, forward)
+    west, south, east, north = checked_bounds(bounds) if bounds is not None else _extent(raster, forward)
     if size is not None:
         height, width = size
         across, down = (east - west) / width, (north - south) / height
@@ -181,12 +181,6 @@ def _extent(raster: Raster, forward: Any) -> tuple[float, float, float, float]:
             if 0 <= row <= raster.shape[0] and 0 <= col <= raster.shape[1]:
                 x, y = np.array([-turn / 2, turn / 2]), np.append(y, pole)
     return float(x.min()), float(y.min()), float(x.max()), float(y.max())
-
-
-def _bounds(bounds: Sequence[float]) -> Sequence[float]:
-    if len(bounds) == 4 and np.all(np.isfinite(bounds)) and bounds[0] < bounds[2] and bounds[1] < bounds[3]:
-        return bounds
-    raise InvalidInput("Bounds are four finite numbers: west, south, east, north, the smaller ones first.")
 
 
 def _pixel_side(raster: Raster, forward: Any) -> float:

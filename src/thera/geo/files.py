@@ -18,7 +18,7 @@ from thera.tiled import Options
 from thera.values.ranges import Stretch
 
 from .raster import is_raster
-from .upscaling import RasterOptions, RasterScaling, prepare_raster
+from .upscaling import ALL, Choice, RasterOptions, RasterScaling, prepare_raster
 
 
 class Item(NamedTuple):
@@ -43,7 +43,7 @@ class Item(NamedTuple):
 class Request:
     """Everything that the user asked for, whatever the file is.
 
-    `stretch` and `cog` are options of rasters. If one is given, pictures are scaled as rasters, too.
+    `stretch`, `cog` and `choice` are options of rasters. If one is given, pictures are scaled as rasters.
     """
 
     target: TargetSize
@@ -51,6 +51,13 @@ class Request:
     file: FileOptions = field(default_factory=FileOptions)
     stretch: Stretch | None = None
     cog: bool = False
+    choice: Choice = ALL
+
+    @property
+    def label(self) -> str:
+        """The size as part of a file name."""
+        resolution = self.choice.resolution
+        return self.target.label if resolution is None else f"r{resolution:g}"
 
     def outputs(self, item: Item) -> list[Path]:
         """The files that an earlier call may have made of an item."""
@@ -60,7 +67,7 @@ class Request:
 
     def is_raster(self, item: Item) -> bool:
         """True if a file is scaled as a raster: input and output are rasters, or an option asks for it."""
-        if self.cog or self.stretch is not None:
+        if self.cog or self.stretch is not None or self.choice != ALL:
             return True
         return self.may_be_raster(item) and is_raster(item.source, placed=item.output is not None)
 
@@ -103,5 +110,7 @@ def _prepare_raster(item: Item, model: Model, request: Request) -> RasterScaling
         raise InvalidInput(f"--print and --dpi are for pictures, and {source} is scaled as a raster.")
     own = source.suffix.lower() in FORMATS["tiff"].suffixes
     output = item.named(source.suffix if own else ".tif")
-    options = RasterOptions(request.stretch, request.cog, file.overwrite, file.strip, file.alpha)
+    options = RasterOptions(
+        request.stretch, request.cog, file.overwrite, file.strip, file.alpha, request.choice
+    )
     return prepare_raster(source, output, model, request.target, request.options, options)

@@ -3,7 +3,7 @@
 import math
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from thera.errors import ImageFileError, UnreadableImage
+from thera.errors import ImageFileError, InvalidInput, UnreadableImage
 from thera.field.grid import Box
 from thera.imaging.metadata import ORIENTATION, SIDEWAYS
-from thera.imaging.quiet import quiet
 from thera.imaging.reading import PILLOW_FORMATS
 from thera.optional import require
-from thera.values.bands import Bands
+from thera.values.bands import Bands, Group
 from thera.values.ranges import holds
 
 #: File extensions of rasters, and the GDAL drivers that read them.
@@ -29,8 +28,6 @@ DRIVERS = {".tif": "GTiff", ".tiff": "GTiff", ".vrt": "VRT", ".jp2": "JP2OpenJPE
 RASTER_ONLY = (".vrt", ".jp2")
 #: Sample types that can be scaled, as NumPy writes them.
 TYPES = ("u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8")
-#: Hyperspectral images have hundreds of bands. A damaged file may claim 65,535, and would take hours.
-MOST_BANDS = 4096
 #: Bytes of GDAL's cache of blocks.
 CACHE = 64 << 20
 #: Bytes of samples per window in a pass over the whole raster.
@@ -62,6 +59,8 @@ class Raster:
     tags: dict[str | None, dict[str, str]] = field(repr=False)
     band_tags: tuple[dict[str, str], ...] = field(repr=False)
     blocks: tuple[int, int]
+    stored: tuple[int, ...] = ()  # where its bands are in the file, counted from 0
+    together: tuple[tuple[int, ...], ...] | None = None  # bands that are seen together, if that was asked for
     orientation: int = 1  # of the file's pixels, as in EXIF; all other fields describe upright pixels
     covers: bool = True  # True if alpha says where the other bands are valid
 
@@ -79,7 +78,11 @@ class Raster:
         """The meaning of its bands. Numbers that are not finite are always nodata."""
         names = [colour.name for colour in self.colours]
         nan = math.nan if self.dtype.kind == "f" else None
-        return Bands.named(names, [nan if value is None else value for value in self.nodata], self.covers)
+        nodata = tuple(nan if value is None else value for value in self.nodata)
+        if self.together is not None:
+            alphas = (self.covers and names[group[0]] == "alpha" for group in self.together)
+            return Bands(tuple(map(Group, self.together, alphas)), nodata)
+        return Bands.named(names, nodata, self.covers)
 
     def windows(self) -> Iterator[Box]:
         """Windows that cover the raster: whole blocks, as far as they fit in `PASS_BYTES`."""
@@ -108,8 +111,7 @@ def opened(path: Path, driver: str | None = None) -> Any:
     import rasterio
 
     try:
-        with quiet():
-            return rasterio.open(path, driver=driver)
+        return rasterio.open(path, driver=driver)
     except rasterio.errors.RasterioError as error:
         if not path.exists():
             raise ImageFileError(f"{path} does not exist.") from None
@@ -128,8 +130,6 @@ def is_raster(path: Path, placed: bool = False) -> bool:
         return False
     try:
         with gdal(), opened(path, driver=DRIVERS.get(suffix)) as dataset:
-            if dataset.count > MOST_BANDS:
-                return True
             nodata = known and any(value is not None for value in dataset.nodatavals)
             if any(colour.name == "palette" for colour in dataset.colorinterp):
                 return nodata
@@ -153,8 +153,11 @@ def _masked(dataset: Any) -> bool:
     return any([flag.name for flag in flags] in ([], ["per_dataset"]) for flags in dataset.mask_flag_enums)
 
 
-def describe(path: str | Path) -> Raster:
-    """Describes a raster file. Raises ImageFileError, with one sentence, if it cannot be scaled."""
+def describe(path: str | Path, groups: Sequence[Sequence[int]] | None = None) -> Raster:
+    """Describes a raster file. Raises ImageFileError, with one sentence, if it cannot be scaled.
+
+    `groups`: the bands to take, counted from 0, one or three that are seen together at a time.
+    """
     path = Path(path)
     with gdal(), opened(path) as dataset:
         if not dataset.count:
@@ -164,12 +167,14 @@ def describe(path: str | Path) -> Raster:
                 f"{path} holds {len(dataset.subdatasets)} rasters: give the name of one of them as the input,"
                 f" such as '{dataset.subdatasets[0]}'."
             )
-        if dataset.count > MOST_BANDS:
-            raise ImageFileError(
-                f"{path} has {dataset.count:,} bands, and Thera scales {MOST_BANDS:,} at most: split it"
-                " (gdal_translate -b)."
-            )
-        types = set(dataset.dtypes)
+        order = [band for group in groups or () for band in group] or list(range(dataset.count))
+        if max(order) >= dataset.count or min(order) < 0:
+            raise InvalidInput(f"{path} has {dataset.count} bands: there is no band {max(order) + 1}.")
+
+        def of(values: Sequence[Any]) -> tuple[Any, ...]:
+            return tuple(values[band] for band in order)
+
+        types = set(of(dataset.dtypes))
         if len(types) > 1:
             raise ImageFileError(
                 f"{path} has bands of {' and '.join(sorted(types))}: convert them to one type"
@@ -181,7 +186,15 @@ def describe(path: str | Path) -> Raster:
         dtype = np.dtype(name)
         if dtype.str[1:] not in TYPES:
             raise ImageFileError(f"{path} holds {dtype} numbers: expected at most 32 bits, or floats.")
-        colours = tuple(dataset.colorinterp)
+        colours = of(dataset.colorinterp)
+        masked = _masked(dataset)
+        together = None
+        if groups is not None:
+            # A mask is also made of an alpha that is not among the bands.
+            masked |= any(colour.name == "alpha" for colour in dataset.colorinterp)
+            masked &= not any(colour.name == "alpha" for colour in colours)
+            places = iter(range(len(order)))
+            together = tuple(tuple(next(places) for _ in group) for group in groups)
         if any(colour.name == "palette" for colour in colours):
             raise ImageFileError(
                 f"{path} holds palette indices, which cannot be interpolated: expand it first"
@@ -196,22 +209,24 @@ def describe(path: str | Path) -> Raster:
             path=path,
             shape=shape,
             dtype=dtype,
-            nodata=tuple(dataset.nodatavals),
-            masked=_masked(dataset),
+            nodata=of(dataset.nodatavals),
+            masked=masked,
             crs=dataset.crs,
             transform=dataset.transform,
             gcps=dataset.gcps,
             rpcs=_rpcs(dataset),
             colours=colours,
-            descriptions=tuple(dataset.descriptions),
-            units=tuple(dataset.units),
-            scales=tuple(dataset.scales),
-            offsets=tuple(dataset.offsets),
+            descriptions=of(dataset.descriptions),
+            units=of(dataset.units),
+            scales=of(dataset.scales),
+            offsets=of(dataset.offsets),
             tags={
                 name: _lasting(_upright_tags(dataset.tags(ns=name), orientation)) for name in (None, *spaces)
             },
-            band_tags=tuple(_lasting(dataset.tags(band)) for band in dataset.indexes),
+            band_tags=tuple(_lasting(dataset.tags(band)) for band in of(dataset.indexes)),
             blocks=blocks,
+            stored=tuple(order),
+            together=together,
             orientation=orientation,
         )
 

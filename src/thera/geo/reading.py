@@ -11,7 +11,6 @@ from thera.errors import ImageFileError
 from thera.field.grid import Box
 from thera.imaging.metadata import FROM_BOTTOM, FROM_RIGHT, SIDEWAYS
 from thera.imaging.picture import turned
-from thera.imaging.quiet import quiet
 from thera.values.ranges import Range, Stretch
 from thera.values.survey import Window, find_ranges
 
@@ -85,8 +84,8 @@ class Reader:
         orientation = self.raster.orientation
         top, left, bottom, right = stored(box, self.raster.shape, orientation)
         try:
-            with quiet():
-                samples = read([band + 1 for band in bands], window=((top, bottom), (left, right)))
+            numbers = [self.raster.stored[band] + 1 for band in bands]
+            samples = read(numbers, window=((top, bottom), (left, right)))
         except rasterio.errors.RasterioError as error:
             virtual = self._dataset.driver == "VRT"
             what = "refers to what cannot be read" if virtual else "is damaged or cut short"

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from thera.values.ranges import Range, Stretch, depth_name, marked
 
 from .raster import CACHE, Raster, describe
 from .reading import Reader, open_reader, ranges
-from .writing import TILE, GeoGrid, needed_room, open_writer
+from .writing import TILE, GeoGrid, checked_bounds, needed_room, open_writer
 
 Part = tuple[slice, slice]  # rows and columns of a frame
 
@@ -34,6 +34,61 @@ Part = tuple[slice, slice]  # rows and columns of a frame
 GOOD_ENOUGH = 1.05
 #: The largest side of a frame, in tiles.
 MOST_TILES = 8
+
+
+class Choice(NamedTuple):
+    """Which part of a raster is scaled.
+
+    `bands`: the bands to write, counted from 0, one or three that are seen together at a time.
+    `bounds`: west, south, east, north in the units of the raster's coordinate system.
+    `resolution`: the side of output pixels in these units, instead of a target size.
+    """
+
+    bands: tuple[tuple[int, ...], ...] | None = None
+    bounds: tuple[float, ...] | None = None
+    resolution: float | None = None
+
+    @staticmethod
+    def parse_bands(text: str) -> tuple[tuple[int, ...], ...]:
+        """Bands counted from 1: those of a colour with commas, and + between what is seen by itself.
+
+        >>> Choice.parse_bands("4,3,2+8")
+        ((3, 2, 1), (7,))
+        """
+        try:
+            groups = tuple(tuple(int(word) - 1 for word in part.split(",")) for part in text.split("+"))
+        except ValueError:
+            groups = ()
+        every = [band for group in groups for band in group]
+        if not groups or not {len(group) for group in groups} <= {1, 3} or min(every) < 0:
+            raise InvalidInput(
+                f"{text!r} are no bands: write their numbers from 1, with + between them, and three that are"
+                " a colour with commas, like 4,3,2+8."
+            )
+        if len(set(every)) < len(every):
+            raise InvalidInput(f"{text!r} has a band twice: write each once.")
+        return groups
+
+    def size(self, raster: Raster, target: TargetSize) -> tuple[int, int]:
+        """The (height, width) of the whole raster at that resolution, or as `target` says."""
+        if self.resolution is None:
+            return target.for_image(raster.shape)
+        if not (math.isfinite(self.resolution) and self.resolution > 0):
+            raise InvalidInput(f"A resolution of {self.resolution:g} makes no raster: give a number above 0.")
+        check_placed(raster, "--resolution")
+        a, b, _, d, e, _ = tuple(raster.transform)[:6]
+        lengths = np.multiply(raster.shape, (math.hypot(b, e), math.hypot(a, d)))
+        size = [max(1, round(length / self.resolution)) for length in lengths.tolist()]
+        return TargetSize(size=size).for_image(raster.shape)
+
+
+ALL = Choice()
+
+
+def check_placed(raster: Raster, option: str) -> None:
+    """Refuses a raster without a geotransform."""
+    if raster.transform.is_identity:
+        raise InvalidInput(f"{option} needs a geotransform, and {raster.path} has none: leave it out.")
 
 
 @dataclass(frozen=True)
@@ -50,6 +105,7 @@ class RasterOptions:
     overwrite: bool = False
     strip: bool = False
     alpha: Literal["cover", "data"] = "cover"
+    choice: Choice = ALL
 
 
 class Frame:
@@ -123,6 +179,8 @@ class RasterScaling(RasterJob):
 
     model: Model
     options: Options
+    whole: tuple[int, int]  # the size of the output of the whole raster, of which the grid is a part
+    origin: tuple[int, int] = (0, 0)  # of the grid in it
 
     @property
     def form(self) -> Format:
@@ -160,7 +218,7 @@ class RasterScaling(RasterJob):
         """The plan of a frame in the middle, which needs the most."""
         top, left = (max(0, N - self.frame) // 2 for N in self.size)
         bottom, right = (min(start + self.frame, N) for start, N in zip((top, left), self.size, strict=True))
-        return self._plan((top, left, bottom, right))
+        return replace(self._plan((top, left, bottom, right)), size=self.size)
 
     def _plan(self, box: Box) -> Plan:
         """The plan for the output pixels of a box."""
@@ -170,13 +228,14 @@ class RasterScaling(RasterJob):
         cells = (down.stop - down.start) * (along.stop - along.start)
         # Samples and validity, of the frame and of its cells; floats while invalid samples are filled in.
         held = 2 * (pixels + cells) * raster.count * (raster.dtype.itemsize + 1) + 64 * cells + CACHE
-        inputs = self.model, raster.shape, self.size, self.options
+        inputs = self.model, raster.shape, self.whole, self.options
         return make_plan(*inputs, held=held, part=(down, along), good_enough=GOOD_ENOUGH)
 
     def _axes(self, box: Box) -> tuple[Axis, Axis]:
         """The rows and columns of a box of output pixels."""
-        (H, W), (rows, cols) = self.raster.shape, self.size
-        return Axis.whole(H, rows, box[0], box[2]), Axis.whole(W, cols, box[1], box[3])
+        lengths = zip(self.raster.shape, self.whole, box[:2], box[2:], self.origin, strict=True)
+        rows, cols = (Axis.whole(n, N, low + start, high + start) for n, N, low, high, start in lengths)
+        return rows, cols
 
     def _frame(self, reader: Reader, box: Box, progress: Callable[[int], object]) -> Frame:
         rows, cols = self._axes(box)
@@ -208,11 +267,15 @@ def prepare_raster(
     """Describes `source`, and checks everything that scaling it to the GeoTIFF `output` needs."""
     options, file = options or Options(), file or RasterOptions()
     check_raster_output(source, output, file.overwrite)
-    raster = replace(describe(source), covers=file.alpha == "cover")
-    size = target.for_image(raster.shape)
-    check_disk(output, size, needed_room(raster, size, file.cog))
-    grid = GeoGrid.scaled(raster, size)
-    scaling = RasterScaling(raster, [], grid, output, TILE, file, model, options)
+    raster = replace(describe(source, file.choice.bands), covers=file.alpha == "cover")
+    whole, origin = file.choice.size(raster, target), (0, 0)
+    grid = GeoGrid.scaled(raster, whole)
+    if file.choice.bounds is not None:
+        check_placed(raster, "--bounds")
+        box = grid.box_of(checked_bounds(file.choice.bounds))
+        grid, origin = grid.part(box), box[:2]
+    check_disk(output, grid.size, needed_room(raster, grid.size, file.cog))
+    scaling = RasterScaling(raster, [], grid, output, TILE, file, model, options, whole, origin)
     scaling = replace(scaling, frame=_best_frame(scaling))
     return replace(scaling, spans=ranges(raster, file.stretch))
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,33 @@ class GeoGrid:
         if not transform.is_identity:  # else there is no georeference
             transform = transform * Affine.scale(1 / across, 1 / down)
         return cls(size, raster.crs, transform, (points, raster.gcps[1]), rpcs)
+
+    def part(self, box: Box) -> "GeoGrid":
+        """The part of the grid in a box of its pixels."""
+        from affine import Affine
+
+        top, left, bottom, right = box
+        moved = self.transform * Affine.translation(left, top)
+        return GeoGrid((bottom - top, right - left), self.crs, moved)
+
+    def box_of(self, bounds: Sequence[float]) -> Box:
+        """The pixels that hold the bounds west, south, east, north."""
+        west, south, east, north = bounds
+        at = [~self.transform * corner for corner in product((west, east), (south, north))]
+        low, high = np.min(at, axis=0) + 1e-6, np.max(at, axis=0) - 1e-6  # so much of a pixel is rounding
+        (left, top), (right, bottom) = np.floor(low).astype(int), np.ceil(high).astype(int)
+        box = max(0, top), max(0, left), min(self.size[0], bottom), min(self.size[1], right)
+        if box[0] >= box[2] or box[1] >= box[3]:
+            message = ",".join(f"{number:g}" for number in bounds)
+            raise InvalidInput(f"Nothing of the raster lies within the bounds {message}.")
+        return int(box[0]), int(box[1]), int(box[2]), int(box[3])
+
+
+def checked_bounds(bounds: Sequence[float]) -> Sequence[float]:
+    """The bounds, or an error that says what they should be."""
+    if len(bounds) == 4 and np.all(np.isfinite(bounds)) and bounds[0] < bounds[2] and bounds[1] < bounds[3]:
+        return bounds
+    raise InvalidInput("Bounds are four finite numbers: west, south, east, north, the smaller ones first.")
 
 
 def _scaled_rpcs(rpcs: Any, down: float, across: float) -> Any:

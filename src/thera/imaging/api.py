@@ -59,9 +59,9 @@ def upscale(
     `memory`: bytes to work in, beside the result; 4 GiB unless given, or half of a small machine's.
 
     What the samples of arrays and tensors mean, as for `thera.dask.upscale` and arrays of xarray:
-    `value_range`: the values that the network sees as black and white: "dtype", "percentile", "2%:98%",
-    (low, high), or such a pair for each channel. Unless given, unsigned integers of 8 and 16 bits span their
-    type, other integers what they hold, and floats 0 to 1, or what they hold if that is more.
+    `value_range`: the values that the network sees as black and white: "dtype", "extent", "percentile",
+    "2%:98%", (low, high), or such a pair for each channel. Unless given, unsigned integers of 8 and 16 bits
+    span their type, other integers what they hold, and floats 0 to 1, or what they hold if that is more.
     `groups`: which three channels are a colour, as in [(2, 1, 0)]; all others are seen one by one.
     `nodata`: a value, or one for each channel, that stands for no data: it stays apart.
     `alpha`: "cover" if the last channel says how far the others cover what is behind, as that of two or four

@@ -89,7 +89,7 @@ class AlphaLimits:
         self.low = self.high = alpha
         if max(self.steps) > 1:  # an output pixel covers several input pixels, and may reach one farther
             reach = tuple(round(step / 2) for step in self.steps)
-            self.low, self.high = (_extreme(alpha, reach, pick) for pick in (np.minimum, np.maximum))
+            self.low, self.high = (extreme(alpha, reach, pick) for pick in (np.minimum, np.maximum))
 
     def at(self, rows: Axis, cols: Axis) -> tuple[NDArray, NDArray]:
         """The lowest and highest alpha of the output pixels at these rows and columns."""
@@ -117,11 +117,11 @@ class AlphaLimits:
         return [np.clip(cell, 0, last) for cell in (axis.cell, other)]
 
 
-def _extreme(plane: NDArray, reach: tuple[int, ...], pick: np.ufunc) -> NDArray:
+def extreme(plane: NDArray, reach: tuple[int, ...], pick: np.ufunc) -> NDArray:
     """The smallest or largest value within `reach` pixels, along rows and then columns."""
     for axis in (0, 1):
         plane = np.moveaxis(plane, axis, 0)
-        padded = np.pad(plane, ((reach[axis], reach[axis]), (0, 0)), mode="edge")
+        padded = np.pad(plane, [(reach[axis],) * 2] + [(0, 0)] * (plane.ndim - 1), mode="edge")
         result = plane.copy()
         for shift in range(2 * reach[axis] + 1):
             pick(result, padded[shift : shift + len(plane)], out=result)

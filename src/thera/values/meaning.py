@@ -13,7 +13,7 @@ from thera.values.bands import COLOURS, Bands, Group
 from thera.values.ranges import Range, Stretch, holds
 from thera.values.survey import Rule
 
-#: "dtype", "percentile" or "2%:98%", (low, high), or such a pair for each band.
+#: "dtype", "extent", "percentile" or "2%:98%", (low, high), or such a pair for each band.
 ValueRange = str | Stretch | Sequence[float] | Sequence[Sequence[float]]
 #: Bands that are seen together: three of them in a sequence, or one.
 Groups = Sequence[Hashable | Sequence[Hashable]]
@@ -27,7 +27,8 @@ class Meaning:
 
     `value_range`: the values that the network sees as black and white. None: 8 and 16-bit unsigned integers
     span their type, other integers what they hold, floats 0 to 1 or what most of them hold. "dtype":
-    what the type holds. "percentile": from the 0.5th percentile of a group to its 99.5th. "2%:98%": from
+    what the type holds. "extent": what a group holds, but at most 20 times what lies between its 0.5th and
+    99.5th percentile. "percentile": from the 0.5th percentile of a group to its 99.5th. "2%:98%": from
     other percentiles. (low, high): these values, for all bands but an alpha. A pair for each band: its own.
 
     `groups`: which three bands are the parts of a colour, as in [(2, 1, 0)]. All others are seen one by one.

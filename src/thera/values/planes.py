@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from thera.errors import InvalidInput
 from thera.field.grid import Axis, Box
-from thera.values.alpha import ROUNDING, AlphaLimits, fill_invalid
+from thera.values.alpha import ROUNDING, AlphaLimits, extreme, fill_invalid
 from thera.values.bands import Bands, Group
-from thera.values.ranges import NOT_FINITE, Range
+from thera.values.ranges import MARGIN, NOT_FINITE, Range
 
 
 class Samples(Protocol):
@@ -154,6 +154,10 @@ class Plane:
             excess = self._excess(box)
             if excess is not None:
                 values = values + self._light(interpolated(excess, rows.since(box[0]), cols.since(box[1])))
+            if self.span.local:
+                values = self._near(
+                    values, (rows.cell[:, None], cols.cell), (rows.step, cols.step), box, excess
+                )
         self.store(values, out, limits)
 
     def _light(self, excess: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -179,7 +183,28 @@ class Plane:
             excess = self._excess(box)
             if excess is not None:
                 values = values + self._light(interpolated_at(excess, points - box[:2], footprint))
+            if self.span.local:
+                values = self._near(values, tuple(cells.T), (footprint, footprint), box, excess)
         self.store(values, out, limits)
+
+    def _near(
+        self,
+        values: NDArray[np.float32],
+        cells: tuple[NDArray[np.int64], ...],
+        steps: Sequence[float],
+        box: Box,
+        excess: NDArray[np.float32] | None,
+    ) -> NDArray[np.float32]:
+        """Values at some cells, limited to what lies around them in the window `box` and a margin."""
+        seen = self.cells(box) if excess is None else self.cells(box) + self._light(excess)
+        reach = tuple(max(1, round(step / 2)) for step in steps)
+        at = tuple(
+            np.clip(cell - start, 0, n - 1)
+            for cell, start, n in zip(cells, box[:2], seen.shape[:2], strict=True)
+        )
+        low, high = (extreme(seen, reach, pick)[at] for pick in (np.minimum, np.maximum))
+        margin = MARGIN * (high - low)
+        return np.clip(values, low - margin, high + margin)
 
     def alpha_window(self, cells: Sequence[NDArray[np.int64]], steps: Sequence[float]) -> Box:
         """The window that decides about alpha and excess of output pixels in these rows and columns."""

@@ -1,7 +1,7 @@
 """Value ranges: the sample values that a network sees as 0 and 1."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Literal
 
@@ -15,16 +15,26 @@ NOT_FINITE = (
     "The image holds NaN or infinite values: replace them before it is scaled, or say that they are no data"
     " (nodata=nan in Python, --range percentile for a TIFF)."
 )
-#: Default percentiles for 0 and 1, so that a few outliers do not darken everything else.
+#: Default percentiles for 0 and 1.
 PERCENTILES = (0.5, 99.5)
+#: Outliers may widen a range to this many times what lies between those percentiles. A network works as well
+#: with a twentieth of the contrast; with a hundredth it does not.
+WIDEST = 20.0
+#: How far results may leave the range of the 3×3 input pixels around them, as a part of that range. Over 38
+#: real rasters, a quarter lowers the error of 2×2 means by 7 % and leaves one above GDAL's cubic.
+MARGIN = 0.25
 
 
 @dataclass(frozen=True)
 class Range:
-    """The sample values that the network sees as 0 and 1."""
+    """The sample values that the network sees as 0 and 1.
+
+    `local`: results stay near the input pixels around them, as far as `MARGIN` allows.
+    """
 
     low: float
     high: float
+    local: bool = field(default=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, samples: NDArray) -> "Range":
@@ -80,8 +90,22 @@ class Range:
         return cls.not_empty(low, highest if highest - upper <= spread else upper)
 
     @classmethod
-    def not_empty(cls, low: float, high: float) -> "Range":
-        return cls(low, high if high > low else low + 1.0)
+    def not_empty(cls, low: float, high: float, local: bool = False) -> "Range":
+        return cls(low, high if high > low else low + 1.0, local)
+
+    @classmethod
+    def of_quantiles(cls, lowest: float, low: float, high: float, highest: float) -> "Range":
+        """From the lowest to the highest of some samples, less if they are far from most of them.
+
+        `low` and `high` are the percentiles between which most samples lie.
+
+        >>> Range.of_quantiles(-2000, 0, 100, 130)
+        Range(low=-950.0, high=130)
+        """
+        if low < high:
+            middle, reach = (low + high) / 2, WIDEST / 2 * (high - low)
+            lowest, highest = max(lowest, middle - reach), min(highest, middle + reach)
+        return cls.not_empty(lowest, highest, local=True)
 
     def normalise(self, samples: NDArray) -> NDArray[np.float32]:
         """Samples as float32, `low` at 0 and `high` at 1."""
@@ -105,18 +129,19 @@ class Range:
 
 @dataclass(frozen=True)
 class Stretch:
-    """How to choose the values for 0 and 1: the type's range, percentiles, or the values `low` and `high`.
+    """How to choose the values for 0 and 1: the type's range, that of the samples (`Range.of_quantiles`),
+    percentiles, or the values `low` and `high`.
 
     Values beyond them are not clipped; the network sees them below 0 or above 1.
     """
 
-    kind: Literal["dtype", "percentile", "given"]
+    kind: Literal["dtype", "extent", "percentile", "given"]
     low: float = math.nan
     high: float = math.nan
 
     @classmethod
     def parse(cls, text: str) -> "Stretch":
-        """`dtype`, `percentile`, LO%:HI% or LO:HI.
+        """`dtype`, `extent`, `percentile`, LO%:HI% or LO:HI.
 
         >>> Stretch.parse("2%:98%")
         Stretch(kind='percentile', low=2.0, high=98.0)
@@ -125,6 +150,8 @@ class Stretch:
         """
         if text == "dtype":
             return cls("dtype")
+        if text == "extent":
+            return cls("extent")
         if text == "percentile":
             return cls("percentile", *PERCENTILES)
         parts = text.split(":")
@@ -135,8 +162,8 @@ class Stretch:
             low = high = math.nan
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise InvalidInput(
-                f"{text!r} is not a range of values: write dtype, percentile, two percentiles like 2%:98%, or"
-                " the two values for black and white, like 0:10000."
+                f"{text!r} is not a range of values: write dtype, extent, percentile, two percentiles like"
+                " 2%:98%, or the two values for black and white, like 0:10000."
             )
         if percent and not 0 <= low < high <= 100:
             raise InvalidInput(f"{text!r} are not percentiles: they go from 0% to 100%.")
@@ -144,8 +171,8 @@ class Stretch:
 
     @classmethod
     def usual(cls, dtype: np.dtype) -> "Stretch":
-        """The default for a sample type: the type's range for bytes, percentiles for all others."""
-        return cls("dtype") if dtype == np.uint8 else cls("percentile", *PERCENTILES)
+        """The default for a sample type: the type's range for bytes, that of the samples for all others."""
+        return cls("dtype" if dtype == np.uint8 else "extent")
 
 
 def type_range(dtype: np.dtype) -> Range:

@@ -105,7 +105,8 @@ def _wanted(group: Group, dtype: np.dtype, rule: Rule) -> Range | Extremes | Per
         return type_range(dtype)
     if rule.kind == "given":
         return Range(rule.low, rule.high)
-    return Percentiles(dtype, (rule.low, rule.high))
+    percents = (0.0, *PERCENTILES, 100.0) if rule.kind == "extent" else (rule.low, rule.high)
+    return Percentiles(dtype, percents)
 
 
 class Extremes:
@@ -199,9 +200,12 @@ class Percentiles:
 
     @property
     def range(self) -> Range:
-        """From the first percentile to the last; what the type spans, if there were no numbers."""
-        values = self.values
-        return Range.not_empty(values[0], values[-1]) if self.total else type_range(self.dtype)
+        """From one percentile to another, or of all four; what the type spans, if there were no numbers."""
+        if not self.total:
+            return type_range(self.dtype)
+        if len(self.percents) == 4:
+            return Range.of_quantiles(*self.values)
+        return Range.not_empty(self.values[0], self.values[-1], local=True)
 
     def _keys(self, numbers: NDArray) -> NDArray:
         """Unsigned integers in the order of the numbers."""
