@@ -11,10 +11,16 @@ from thera.geo.raster import describe
 from thera.geo.upscaling import Choice
 
 
+class Refused(Exception):
+    """What the program said."""
+
+
 def upscaled(source, *options):
     output = source.with_name("out.tif")
     words = ["upscale", source, "--out", output, "--overwrite", "-m", "edsr-air", "-q", *options]
-    CliRunner().invoke(cli, [str(word) for word in words], standalone_mode=False, catch_exceptions=False)
+    result = CliRunner().invoke(cli, [str(word) for word in words], standalone_mode=False)
+    if result.return_value != 0:
+        raise Refused(str(result.exception or result.output))
     with rasterio.open(output) as dataset:
         return dataset.read(), dataset.profile, dataset.descriptions
 
@@ -53,26 +59,26 @@ def test_bounds_cut_out_what_the_whole_would_have_there(scene):
     x, y = profile["transform"].c, profile["transform"].f
     assert x <= west < x + side and y >= north > y - side
     assert x + width * side >= east and y - height * side <= south
-    with pytest.raises(InvalidInput, match="Nothing of the raster lies within the bounds 0,0,10,10"):
+    with pytest.raises(Refused, match="Nothing of the raster lies within the bounds 0,0,10,10"):
         upscaled(scene, *given, "--bounds", "0,0,10,10")
 
 
 def test_a_resolution_is_in_units_of_the_ground(scene, make, photo):
     _, profile, _ = upscaled(scene, "--resolution", "5")
     assert (profile["width"], profile["height"]) == (160, 120) and profile["transform"].a == 5
-    with pytest.raises(InvalidInput, match="a resolution or another size, not both"):
+    with pytest.raises(Refused, match="a resolution or another size, not both"):
         upscaled(scene, "--resolution", "5", "-s", 2)
     plain = make(photo[None, :20, :20], "plain.tif", crs=None, transform=None, nodata=7)
-    with pytest.raises(InvalidInput, match="--resolution needs a geotransform, and .*plain.tif has none"):
+    with pytest.raises(Refused, match="--resolution needs a geotransform, and"):
         upscaled(plain, "--resolution", "5")
 
 
 @pytest.mark.parametrize("text", ["4,3", "4;3", "0", "1,2,3,4", "", "2+2"])
 def test_what_are_no_bands_is_said(text):
-    with pytest.raises(InvalidInput, match="are no bands|has a band twice"):
+    with pytest.raises(InvalidInput, match=r"are no bands|has a band twice"):
         Choice.parse_bands(text)
 
 
 def test_a_band_that_is_not_there_is_said(scene):
-    with pytest.raises(InvalidInput, match="has 4 bands: there is no band 9"):
+    with pytest.raises(Refused, match="has 4 bands: there is no band 9"):
         upscaled(scene, "-s", 2, "--bands", "9")
