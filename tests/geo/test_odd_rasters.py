@@ -4,6 +4,7 @@ import numpy as np
 import pyproj
 import pytest
 import rasterio
+import rasterio.shutil
 import tifffile
 from click.testing import CliRunner
 from PIL import Image

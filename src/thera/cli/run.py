@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,12 @@ import click
 
 from thera.cli.feedback import Feedback
 from thera.cli.timing import Clock, human_time
-from thera.errors import ImageFileError, InvalidInput, TheraError
+from thera.errors import ImageFileError, InvalidInput, TheraError, UnreadableImage
 from thera.field.threads import limit_threads
 from thera.files import reason_of
 from thera.geo.files import Item, Request, prepare
+from thera.geo.raster import RASTER_ONLY
+from thera.geo.safe import is_product
 from thera.imaging import AUTO, DEFAULT_MODEL, RESTORING_MODEL
 from thera.models.choice import ModelChoice
 
@@ -66,7 +69,10 @@ class Scaler:
         from thera.imaging.traces import traces
         from thera.models import shipped
 
-        picture = self.request.file.read(item.source)
+        try:
+            picture = self.request.file.read(item.source)
+        except UnreadableImage:  # GDAL may read it
+            return self.loaded(), "it is no picture", None
         found = traces(item.source, picture)
         reason = found.reason()
         if reason is None:
@@ -97,7 +103,7 @@ class Scaler:
             raise ImageFileError(f"The output {output} is a file: several inputs need a folder.")
         items: list[Item] = []
         for source in sources:
-            if os.path.isdir(source):
+            if os.path.isdir(source) and not is_product(source):
                 folder = None if output is None else output / source.resolve().name
                 items += self.folder_items(source, folder, recursive)
             else:
@@ -115,6 +121,7 @@ class Scaler:
         """Every image of a folder, sorted by name."""
         from thera.imaging.formats import READABLE_SUFFIXES
 
+        readable = (*READABLE_SUFFIXES, *(RASTER_ONLY if find_spec("rasterio") else ()))
         folder = source if source.name not in ("", "..") else source.resolve()
         target = output or folder.with_name(f"{folder.name}_{self.request.label}")
         if os.path.exists(target) and (not target.is_dir() or target.samefile(source)):
@@ -123,8 +130,7 @@ class Scaler:
         images = [
             path
             for path in _files_in(source, recursive)
-            if path.suffix.lower() in READABLE_SUFFIXES
-            and path.is_file()
+            if (is_product(path) or (path.suffix.lower() in readable and path.is_file()))
             and inside not in path.resolve().parents
         ]
         if not images:
@@ -287,8 +293,8 @@ def _files_in(folder: Path, recursive: bool) -> list[Path]:
     found = []
     for root, folders, files in os.walk(folder, onerror=unreadable):
         found += [Path(root, name) for name in files]
-        if not recursive:
-            folders.clear()
+        found += [Path(root, name) for name in folders if is_product(Path(name))]
+        folders[:] = [name for name in folders if recursive and not is_product(Path(name))]
     return sorted(found)
 
 

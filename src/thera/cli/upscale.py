@@ -22,6 +22,7 @@ from thera.cli.parameters import (
 )
 from thera.errors import InvalidInput
 from thera.files import reason_of
+from thera.geo.safe import is_product
 from thera.imaging import AUTO
 from thera.models.choice import ModelChoice
 
@@ -183,7 +184,7 @@ def command(
     sources, output = inputs_and_output(paths, out)
     source, *others = sources
     # os.path says False for a name that is too long, where Path.is_dir would raise.
-    has_folders = any(os.path.isdir(path) for path in sources)
+    has_folders = any(os.path.isdir(path) and not is_product(path) for path in sources)
     is_store = source.suffix == ".zarr"
     several = workers is not None or scheduler is not None
     if several and not (has_folders or others or is_store):
@@ -239,7 +240,7 @@ def results(
         from thera.cli.many import Cluster, scale_store
 
         yield scale_store(scaler, source, output, Cluster(workers, scheduler))
-    elif not others and not os.path.isdir(source):
+    elif not others and (is_product(source) or not os.path.isdir(source)):
         from thera.cli.pipes import STDIN, STDOUT, is_pipe, scale_piped
 
         if is_pipe(source, STDIN) or is_pipe(output, STDOUT):

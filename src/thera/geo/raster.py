@@ -17,10 +17,13 @@ from PIL import Image
 from thera.errors import ImageFileError, InvalidInput, UnreadableImage
 from thera.field.grid import Box
 from thera.imaging.metadata import ORIENTATION, SIDEWAYS
+from thera.imaging.quiet import quiet
 from thera.imaging.reading import PILLOW_FORMATS
 from thera.optional import require
 from thera.values.bands import Bands, Group
 from thera.values.ranges import holds
+
+from . import safe
 
 #: File extensions of rasters, and the GDAL drivers that read them.
 DRIVERS = {".tif": "GTiff", ".tiff": "GTiff", ".vrt": "VRT", ".jp2": "JP2OpenJPEG"}
@@ -28,6 +31,8 @@ DRIVERS = {".tif": "GTiff", ".tiff": "GTiff", ".vrt": "VRT", ".jp2": "JP2OpenJPE
 RASTER_ONLY = (".vrt", ".jp2")
 #: Sample types that can be scaled, as NumPy writes them.
 TYPES = ("u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8")
+#: Hyperspectral images have hundreds of bands. A damaged file may claim 65,535, and would take hours.
+MOST_BANDS = 4096
 #: Bytes of GDAL's cache of blocks.
 CACHE = 64 << 20
 #: Bytes of samples per window in a pass over the whole raster.
@@ -107,13 +112,18 @@ def gdal() -> Iterator[None]:
 
 
 def opened(path: Path, driver: str | None = None) -> Any:
-    """An open raster file, which closes itself; by default with the driver that GDAL chooses."""
+    """An open raster file, which closes itself; by default with the driver that GDAL chooses.
+
+    The bands of a Sentinel-2 folder are one raster.
+    """
     import rasterio
 
+    product = safe.parts(path)
     try:
-        return rasterio.open(path, driver=driver)
+        with quiet():
+            return rasterio.open(path if product is None else safe.virtual(*product), driver=driver)
     except rasterio.errors.RasterioError as error:
-        if not path.exists():
+        if not (path if product is None else product[0]).exists():
             raise ImageFileError(f"{path} does not exist.") from None
         raise UnreadableImage(f"{path} cannot be read as a raster: {first_line(error)}.") from error
 
@@ -126,10 +136,14 @@ def is_raster(path: Path, placed: bool = False) -> bool:
     """
     suffix = path.suffix.lower()
     known = suffix in DRIVERS
+    if safe.parts(path) is not None:
+        return True
     if not (known or placed) or find_spec("rasterio") is None:
         return False
     try:
         with gdal(), opened(path, driver=DRIVERS.get(suffix)) as dataset:
+            if dataset.count > MOST_BANDS:
+                return True
             nodata = known and any(value is not None for value in dataset.nodatavals)
             if any(colour.name == "palette" for colour in dataset.colorinterp):
                 return nodata
@@ -166,6 +180,11 @@ def describe(path: str | Path, groups: Sequence[Sequence[int]] | None = None) ->
             raise ImageFileError(
                 f"{path} holds {len(dataset.subdatasets)} rasters: give the name of one of them as the input,"
                 f" such as '{dataset.subdatasets[0]}'."
+            )
+        if dataset.count > MOST_BANDS:
+            raise ImageFileError(
+                f"{path} has {dataset.count:,} bands, and Thera scales {MOST_BANDS:,} at most: split it"
+                " (gdal_translate -b)."
             )
         order = [band for group in groups or () for band in group] or list(range(dataset.count))
         if max(order) >= dataset.count or min(order) < 0:

@@ -11,6 +11,7 @@ from thera.errors import ImageFileError
 from thera.field.grid import Box
 from thera.imaging.metadata import FROM_BOTTOM, FROM_RIGHT, SIDEWAYS
 from thera.imaging.picture import turned
+from thera.imaging.quiet import quiet
 from thera.values.ranges import Range, Stretch
 from thera.values.survey import Window, find_ranges
 
@@ -85,7 +86,8 @@ class Reader:
         top, left, bottom, right = stored(box, self.raster.shape, orientation)
         try:
             numbers = [self.raster.stored[band] + 1 for band in bands]
-            samples = read(numbers, window=((top, bottom), (left, right)))
+            with quiet():
+                samples = read(numbers, window=((top, bottom), (left, right)))
         except rasterio.errors.RasterioError as error:
             virtual = self._dataset.driver == "VRT"
             what = "refers to what cannot be read" if virtual else "is damaged or cut short"
