@@ -127,7 +127,7 @@ def test_a_tiff_that_may_pass_4_gib_is_a_bigtiff_with_all_it_carries(
 def test_every_format_carries_what_it_says_it_carries(tmp_path, make_picture, carried, suffix):
     form = format_of(Path("a" + suffix))
     kept, lost = carried.fitting(form)
-    write(tmp_path / f"a{suffix}", make_picture(metadata=kept))
+    write(tmp_path / f"a{suffix}", make_picture(dtype=form.depths[0], metadata=kept))
     again = read(tmp_path / f"a{suffix}").metadata
     usual = {"icc", "exif", "xmp", "dpi"}
     assert len(lost) == len(usual - form.carries) + ("text" not in form.carries)
@@ -606,3 +606,94 @@ def test_a_jpeg_xl_larger_than_allowed_is_refused_before_it_is_decoded(tmp_path,
     monkeypatch.setattr(imagecodecs, "jpegxl_decode", lambda data: pytest.fail("decoded"))
     with pytest.raises(ImageFileError, match="53×37 pixels, more than the limit of 100"):
         read(tmp_path / "a.jxl", max_pixels=100)
+
+
+@pytest.mark.parametrize("depth", [10, 12])
+def test_avif_is_read_at_its_depth_and_keeps_its_colour_space(tmp_path, depth):
+    levels = np.linspace(0, 2**depth - 1, 15 * 20 * 3).astype(np.uint16).reshape(15, 20, 3)
+    code = imagecodecs.avif_encode(levels, level=100, bitspersample=depth, primaries=9, transfer=16, matrix=0)
+    (tmp_path / "a.avif").write_bytes(code)
+    picture = read(tmp_path / "a.avif")
+    assert picture.samples.dtype == np.uint16 and picture.metadata.cicp == bytes([9, 16, 0, 1])
+    assert f"{depth} bits a sample became 16" in picture.notes
+    np.testing.assert_allclose(picture.samples / 65535, levels / (2**depth - 1), atol=1.5 / 2**depth)
+    assert picture.samples.max() == 65535  # white stays white
+
+
+def test_white_of_a_heic_of_10_bits_is_white(tmp_path):
+    pillow_heif = pytest.importorskip("pillow_heif")
+    white = np.full((16, 16, 3), 65535, np.uint16)
+    heic = pillow_heif.from_bytes(mode="RGB;16", size=(16, 16), data=white.tobytes())
+    heic.save(tmp_path / "a.heic", quality=-1)
+    picture = read(tmp_path / "a.heic")
+    assert picture.samples.dtype == np.uint16 and picture.samples.min() == 65535
+    assert picture.metadata.cicp is None
+
+
+@pytest.mark.parametrize(("colour", "alpha", "dtype"), [("rgb", a, d) for a in (0, 1) for d in ("f2", "f4")])
+def test_openexr_keeps_light_beyond_white(tmp_path, make_picture, colour, alpha, dtype):
+    pytest.importorskip("OpenEXR")
+    picture = make_picture(colour, bool(alpha), dtype)
+    picture.samples[:5, :5, :3] = 1000
+    write(tmp_path / "a.exr", picture)
+    again = read(tmp_path / "a.exr")
+    assert again.layout == picture.layout and again.metadata.cicp == bytes([1, 8, 0, 1])
+    tolerance = 1e-6 if dtype == "f4" else 2e-3  # colours are multiplied by alpha and divided again
+    np.testing.assert_allclose(again.samples, picture.samples, rtol=tolerance)
+
+
+def test_radiance_hdr_keeps_light_beyond_white(tmp_path, make_picture):
+    picture = make_picture("rgb", False, "f4")
+    picture.samples[:5, :5] = 1000
+    write(tmp_path / "a.hdr", picture)
+    again = read(tmp_path / "a.hdr")
+    assert again.layout == picture.layout and again.format == "hdr"
+    brightest = picture.samples.max(axis=2, keepdims=True)
+    assert (np.abs(again.samples - picture.samples) / brightest).max() < 1 / 100  # 8 bits of the brightest
+    with pytest.raises(ImageFileError, match="more than the limit"):
+        read(tmp_path / "a.hdr", max_pixels=10)
+
+
+def test_highlights_that_a_format_cannot_hold_are_named(make_picture):
+    picture = make_picture("rgb", False, "f4", size=(60, 60))
+    picture.samples[0, 0] = 7
+    assert "highlights were cut off" in " ".join(adapted(picture, FORMATS["png"])[2])
+    assert adapted(picture, FORMATS["tiff"])[2] == []
+
+
+def raw_file(path: Path) -> None:
+    """A DNG as a camera would write it: a mosaic of red, green and blue."""
+    mosaic = np.full((64, 96), 2000, np.uint16)
+    mosaic[::2, ::2] = 3000  # red
+    tags = [
+        (50706, 1, 4, (1, 4, 0, 0), True),
+        (50708, 2, 0, "Acme", True),
+        (33421, 3, 2, (2, 2), True),
+        (33422, 1, 4, (0, 1, 1, 2), True),
+        (50717, 4, 1, 4095, True),
+        (50721, 10, 9, (1, 1, 0, 1, 0, 1, 0, 1, 1, 1, 0, 1, 0, 1, 0, 1, 1, 1), True),
+        (50728, 5, 3, (1, 1, 1, 1, 1, 1), True),
+        (271, 2, 0, "Acme", True),
+    ]
+    tifffile.imwrite(path, mosaic, photometric=32803, extratags=tags, metadata=None)
+
+
+def test_a_raw_file_is_developed_at_16_bits(tmp_path):
+    pytest.importorskip("rawpy")
+    raw_file(tmp_path / "a.dng")
+    picture = read(tmp_path / "a.dng")
+    assert picture.colour == "rgb" and picture.samples.dtype == np.uint16 and picture.format == "raw"
+    assert picture.layout.width > 80 and picture.samples[..., 0].mean() > picture.samples[..., 2].mean()
+    (tmp_path / "b.nef").write_bytes(b"II*\0 no picture at all")
+    with pytest.raises(ImageFileError, match="cannot be developed"):
+        read(tmp_path / "b.nef")
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "extra"), [("a.dng", "rawpy", "raw"), ("a.exr", "OpenEXR", "exr")]
+)
+def test_formats_without_their_extra_name_it(tmp_path, monkeypatch, name, module, extra):
+    (tmp_path / name).write_bytes(b"\x76\x2f\x31\x01 and so on")
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingDependency, match=rf"thera\[{extra}\]"):
+        read(tmp_path / name)

@@ -19,13 +19,21 @@ from thera.values.ranges import Range
 
 from .formats import FORMATS, Format, format_of
 from .metadata import Metadata
-from .picture import Layout, Picture, over
+from .picture import CHANNELS, Layout, Picture, over
 from .reading import MAX_PIXELS, read
 from .sizing import TargetSize
 from .writing import encode
 
 #: Measured bytes per pixel that encoders hold if they cannot write row by row, without and with alpha.
-HELD_BYTES = {"jpeg": (6, 6), "webp": (12, 36), "avif": (40, 50), "bmp": (6, 6), "jxl": (96, 120)}
+HELD_BYTES = {
+    "jpeg": (6, 6),
+    "webp": (12, 36),
+    "avif": (40, 50),
+    "bmp": (6, 6),
+    "jxl": (96, 120),
+    "exr": (40, 50),
+    "hdr": (40, 40),
+}
 
 
 @dataclass(frozen=True)
@@ -193,6 +201,8 @@ def adapted(picture: Picture, form: Format) -> tuple[Picture, np.dtype, list[str
                 f"{form.name.upper()} cannot hold {picture.layout.depth} values from {span.low:g} to"
                 f" {span.high:g}: {'write TIFF' if able else 'make them 32-bit or floats first'}."
             )
+        if dtype.kind == "f" and picture.samples[..., : CHANNELS[picture.colour]].max() > 1:
+            notes.append(f"{form.name.upper()} holds nothing brighter than white: highlights were cut off")
         dtype = np.dtype(form.depths[-1])
         notes.append(f"{picture.layout.depth} samples became {8 * dtype.itemsize}-bit")
     return picture, dtype, notes

@@ -67,12 +67,17 @@ FORMATS = {
         ),
         # imagecodecs writes no ICC profile.
         Format("jxl", (".jxl",), ("u1", "u2", "f4"), lossy=True, carries=frozenset({"exif", "xmp", "cicp"})),
+        # Both hold light, and say so by what they are.
+        Format("exr", (".exr",), ("f2", "f4"), carries=frozenset({"cicp"})),
+        Format("hdr", (".hdr",), ("f4",), alpha=False, carries=frozenset({"cicp"})),
         Format("bmp", (".bmp",), alpha=False, max_bytes=2**32 - 2**16, carries=frozenset({"dpi"})),
     )
 }
 
+#: Suffixes of camera RAW files.
+RAW_SUFFIXES = (".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf", ".pef", ".srw")
 #: Suffixes of files that can be read but not written: such images are written as PNG.
-READ_ONLY_SUFFIXES = (".gif", ".heic", ".heif", ".hif", ".tga", ".dds")
+READ_ONLY_SUFFIXES = (".gif", ".heic", ".heif", ".hif", ".tga", ".dds", *RAW_SUFFIXES)
 READABLE_SUFFIXES = (*(s for form in FORMATS.values() for s in form.suffixes), *READ_ONLY_SUFFIXES)
 
 

@@ -194,6 +194,18 @@ def straight(samples: NDArray) -> NDArray:
     return np.concatenate([colours.astype(samples.dtype), samples[..., -1:]], axis=2)
 
 
+def widened(samples: NDArray, bits: int) -> NDArray:
+    """Unsigned samples of `bits` bits each, so that their largest value becomes that of the type.
+
+    >>> widened(np.uint16([0, 1023]), 10)
+    array([    0, 65535], dtype=uint16)
+    """
+    full = np.iinfo(samples.dtype).max
+    if bits >= 8 * samples.dtype.itemsize:
+        return samples
+    return np.rint(samples * (full / (2**bits - 1))).astype(samples.dtype)
+
+
 def over(colours: NDArray, alpha: NDArray, spans: tuple[Range, Range], white: float = 1.0) -> NDArray:
     """Samples h×w×n on white, with their alpha h×w×1. `spans` are the ranges of both."""
     cover = spans[1].normalise(alpha)

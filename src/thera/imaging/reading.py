@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,11 @@ from thera.errors import ImageFileError, TheraError, UnreadableImage
 from thera.files import reason_of
 from thera.optional import require
 
-from . import jxl, tiff
+from . import jxl, light, raw, tiff
+from .avif import depth_and_colours, named_colours
+from .formats import RAW_SUFFIXES
 from .metadata import COMMENT, ORIENTATION, SIDEWAYS, Metadata, upright_exif, upright_xmp
-from .picture import BAND_SAMPLES, Colour, Picture, turned
+from .picture import BAND_SAMPLES, Colour, Picture, turned, widened
 from .png import png_chunk
 from .quiet import quiet
 
@@ -81,10 +83,18 @@ def _head(path: Path) -> bytes:
 
 
 def _read(path: Path, head: bytes, max_pixels: int) -> Picture:
-    if head[:4] in _TIFF_MAGIC:
-        return tiff.read_tiff(path, lambda width, height: _check_size(width, height, max_pixels))
-    if head.startswith(jxl.SIGNATURES):
-        return jxl.read_jxl(path, lambda width, height: _check_size(width, height, max_pixels))
+    def check(width: int, height: int) -> None:
+        _check_size(width, height, max_pixels)
+
+    for applies, reader in (
+        (path.suffix.lower() in RAW_SUFFIXES, raw.read_raw),
+        (head[:4] in _TIFF_MAGIC, tiff.read_tiff),
+        (head.startswith(jxl.SIGNATURES), jxl.read_jxl),
+        (head.startswith(light.EXR_MAGIC), light.read_exr),
+        (head.startswith(light.HDR_MAGIC), light.read_hdr),
+    ):
+        if applies:
+            return reader(path, check)
     if head[4:8] == b"ftyp" and head[8:12] in _HEIC_BRANDS:
         return _read_heic(path, max_pixels)
     with Image.open(path, formats=PILLOW_FORMATS) as image:
@@ -92,12 +102,16 @@ def _read(path: Path, head: bytes, max_pixels: int) -> Picture:
         frames = getattr(image, "n_frames", 1)
         if frames > 1 and image.format != "MPO":  # in MPO files of phones, the other frames are previews
             raise ImageFileError(f"This is an animation of {frames} frames; Thera scales single images.")
+        depth, colours = depth_and_colours(path) if image.format == "AVIF" else (8, None)
         if image.format == "PNG" and ";16" in _stored(image):
-            picture = _read_png16(path, image)
+            picture = _read_deep(path, image, "png", 16)
+        elif depth > 8:
+            picture = _read_deep(path, image, "avif", depth)
         else:
             picture = from_pillow(image)
         if image.format == "PNG":
-            picture = replace(picture, metadata=replace(picture.metadata, cicp=png_chunk(path, b"cICP")))
+            colours = png_chunk(path, b"cICP")
+        picture = replace(picture, metadata=replace(picture.metadata, cicp=colours))
         if frames > 1:
             others = "another picture" if frames == 2 else f"{frames - 1} other pictures"
             picture = replace(
@@ -106,14 +120,16 @@ def _read(path: Path, head: bytes, max_pixels: int) -> Picture:
         return picture
 
 
-def _read_png16(path: Path, image: Image.Image) -> Picture:
-    """Reads samples with libpng, because Pillow reduces colour PNGs of 16 bits to 8."""
+def _read_deep(path: Path, image: Image.Image, form: Literal["png", "avif"], depth: int) -> Picture:
+    """Reads samples with imagecodecs, because Pillow reduces more than 8 bits to 8."""
     import imagecodecs
 
     orientation, metadata = _metadata(image)
-    samples = imagecodecs.png_decode(path.read_bytes())
-    picture = Picture.of_channels(samples.reshape(*samples.shape[:2], -1), metadata, "png")
-    return picture.upright(orientation)
+    decode = imagecodecs.png_decode if form == "png" else imagecodecs.avif_decode
+    samples = decode(path.read_bytes())
+    samples = samples.reshape(*samples.shape[:2], -1)
+    picture = Picture.of_channels(widened(samples, depth), metadata, form).upright(orientation)
+    return picture if depth == 16 else picture.noted(f"{depth} bits a sample became 16")
 
 
 def _stored(image: Image.Image) -> str:
@@ -191,11 +207,19 @@ def _read_heic(path: Path, max_pixels: int) -> Picture:
     exif = Image.Exif()
     exif.load(heic.info.get("exif") or b"")
     # libheif has already turned the picture, even if its EXIF names another orientation.
+    nclx = heic.info.get("nclx_profile") or {}
     metadata = Metadata(
-        icc=heic.info.get("icc_profile"), exif=upright_exif(exif), xmp=upright_xmp(heic.info.get("xmp"))
+        icc=heic.info.get("icc_profile"),
+        exif=upright_exif(exif),
+        xmp=upright_xmp(heic.info.get("xmp")),
+        cicp=named_colours(nclx.get("color_primaries", 2), nclx.get("transfer_characteristics", 2)),
     )
-    samples = np.asarray(heic)
-    return Picture.of_channels(samples.reshape(*samples.shape[:2], -1), metadata, "heic")
+    samples, depth = np.asarray(heic), int(heic.info.get("bit_depth") or 8)
+    samples = samples.reshape(*samples.shape[:2], -1)
+    if samples.dtype == np.uint16 and depth < 16:  # the library appends zeros, so that white would be grey
+        samples = widened(samples >> (16 - depth), depth)
+        return Picture.of_channels(samples, metadata, "heic").noted(f"{depth} bits a sample became 16")
+    return Picture.of_channels(samples, metadata, "heic")
 
 
 def _metadata(image: Image.Image) -> tuple[int, Metadata]:
@@ -266,4 +290,4 @@ def _bounded() -> Iterator[None]:
 
 
 def _readable() -> str:
-    return "PNG, JPEG, JPEG XL, WebP, AVIF, TIFF, BMP, HEIC, still GIF, TGA and DDS"
+    return "PNG, JPEG, JPEG XL, WebP, AVIF, TIFF, BMP, OpenEXR, HDR, HEIC, camera RAW, still GIF, TGA and DDS"

@@ -26,7 +26,7 @@ from .metadata import (
     upright_exif,
     upright_xmp,
 )
-from .picture import Colour, Layout, Picture, straight, turned
+from .picture import Colour, Layout, Picture, straight, turned, widened
 
 logging.getLogger("tifffile").addHandler(logging.NullHandler())  # its warnings are for programmers
 
@@ -113,8 +113,7 @@ def _samples(path: Path, page: Any) -> tuple[NDArray, Colour, bool, tuple[str, .
         samples = samples.astype(np.uint8) * 255
         notes = ("one bit a pixel became 8-bit grey",)
     elif samples.dtype.kind == "u" and page.bitspersample < 8 * samples.dtype.itemsize:
-        top, full = 2**page.bitspersample - 1, np.iinfo(samples.dtype).max
-        samples = np.rint(samples * (full / top)).astype(samples.dtype)
+        samples = widened(samples, page.bitspersample)
         notes = (f"{page.bitspersample} bits a sample became {8 * samples.dtype.itemsize}",)
     if kind == "MINISWHITE":
         samples = np.iinfo(samples.dtype).max - samples if samples.dtype.kind == "u" else -samples

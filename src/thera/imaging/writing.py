@@ -12,6 +12,7 @@ from thera.files import replacing
 
 from .formats import Format, format_of
 from .jxl import write_jxl
+from .light import write_exr, write_hdr
 from .metadata import COMMENT, Metadata
 from .picture import Layout, Picture
 from .png import write_png
@@ -47,6 +48,10 @@ def encode(
         write_png(file, layout, metadata, bands)
     elif form.name == "tiff":
         write_tiff(file, layout, metadata, bands)
+    elif form.name == "exr":
+        write_exr(file, layout, bands)
+    elif form.name == "hdr":
+        write_hdr(file, layout, bands)
     elif form.name == "jxl":
         write_jxl(file, layout, metadata, bands, QUALITY["jxl"] if quality is None else quality)
     else:
