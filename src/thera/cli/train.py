@@ -13,8 +13,12 @@ from thera.optional import require
 
 @click.command("train", cls=VariadicCommand)
 @click.argument("config", type=click.Path(path_type=Path))
+@click.option("--data", multiple=True, metavar="PATH...", help="Folders or tar files of images.")
 @click.option(
-    "--data", multiple=True, required=True, metavar="PATH...", help="Folders or tar files of images."
+    "--pairs",
+    multiple=True,
+    metavar="DIR...",
+    help="Instead of --data: folders with low/ and high/ pictures of the same scenes, or City100's.",
 )
 @click.option(
     "--out",
@@ -47,6 +51,8 @@ def command(config: Path, data: tuple[str, ...], out: Path, **options: Any) -> N
     thera train configs/shipped/edsr-plus/ --data photos/ --out runs/edsr-plus
     torchrun --nproc-per-node 4 -m thera train configs/paper/edsr-pro.toml --data DIV2K/
     """
+    if not data and not options["pairs"]:
+        raise click.UsageError("Missing option '--data': name folders or tar files of images.")
     require("torch", "train", "training")
     from thera.training.run import progress_line
     from thera.training.stages import train

@@ -103,6 +103,7 @@ class Batch:
     x: Tensor  # N×P×P×q×2, each target's offset from the centre of its cell
     t: Tensor  # N, 1 / scale²
     clean: Tensor | None = None  # the inputs before their degradation, if there is one
+    weight: Tensor | None = None  # N×P×P×q×1, how much a target counts, if not all count the same
 
 
 class Crops(NamedTuple):
@@ -237,6 +238,13 @@ def oriented(turn: Tensor, width: Tensor, n: Tensor) -> tuple[Tensor, Tensor, Te
     steps = torch.where(transposed[:, None], steps.flip(1), steps)
     down, across = torch.where(flipped, -steps, steps).unbind(1)
     return (flipped * steps).sum(1) * (n - 1), down, across
+
+
+def turned_offsets(x: Tensor, turn: Tensor) -> Tensor:
+    """Offsets within cells (N×P×P×q×2) after the cells were read in the orientations of `turn`."""
+    flipped, transposed = orientation(turn)
+    x = torch.where(transposed.view(-1, 1, 1, 1, 1), x.flip(-1), x)
+    return torch.where(flipped.view(-1, 1, 1, 1, 2), -x, x)
 
 
 def log_spread(u: Tensor, low: float, high: Tensor | float) -> Tensor:

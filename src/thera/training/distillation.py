@@ -16,7 +16,7 @@ from thera.models.cuda_graph import Captured
 from thera.networks import Network
 from thera.networks.spec import STD
 from thera.training.config import Teacher
-from thera.training.data import Batch, Crops, Sampler, orientation, oriented
+from thera.training.data import Batch, Crops, Sampler, oriented, turned_offsets
 from thera.training.objective import ensemble_mean, four_rotations
 
 
@@ -79,7 +79,4 @@ class Distillation:
         cell = Crops(which * (P * P) + first, down, across, side).indices(P)
         flat = [stored.flatten(0, 3)[cell] for stored in (self.source, self.target, self.x)]
         source, target, x = flat[0].float() / 255, flat[1].float(), flat[2]
-        flipped, transposed = orientation(turn)
-        x = torch.where(transposed.view(-1, 1, 1, 1, 1), x.flip(-1), x)
-        x = torch.where(flipped.view(-1, 1, 1, 1, 2), -x, x)
-        return Batch(source.permute(0, 3, 1, 2), target, x, self.t.flatten()[which])
+        return Batch(source.permute(0, 3, 1, 2), target, turned_offsets(x, turn), self.t.flatten()[which])

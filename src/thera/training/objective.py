@@ -24,7 +24,10 @@ def four_rotations(batch: Batch) -> Batch:
         x.append(torch.stack([-across, down], dim=-1))
     source = torch.cat([torch.rot90(batch.source, k, (2, 3)) for k in turns])
     target = torch.cat([torch.rot90(batch.target, k, (1, 2)) for k in turns])
-    return Batch(source, target, torch.cat(x), batch.t.repeat(4))
+    weight = None
+    if batch.weight is not None:
+        weight = torch.cat([torch.rot90(batch.weight, k, (1, 2)) for k in turns])
+    return Batch(source, target, torch.cat(x), batch.t.repeat(4), weight=weight)
 
 
 def ensemble_mean(values: Tensor) -> Tensor:
@@ -43,6 +46,8 @@ def distance(batch: Batch, value: Tensor, slope: Tensor | None, config: Objectiv
     """The loss to minimise, and the L1 distance in image units. value: Φ - I, slope: ∇Φ(x, 0) if known."""
     pixel = batch.source.permute(0, 2, 3, 1).unsqueeze(3)
     error = value - (batch.target - pixel) / STD
+    if batch.weight is not None:
+        error = error * batch.weight
     l1 = norm(error, "l1")
     loss = l1 if config.loss == "l1" else norm(error, config.loss)
     if config.ensemble_weight:

@@ -21,6 +21,7 @@ from thera.networks import Network, Thera, make_network
 from thera.training import checkpoint, loop
 from thera.training.config import Config
 from thera.training.data import Sampler, read_images
+from thera.training.pairs import PairSampler, read_pairs
 from thera.training.validation import Validation
 
 COMPILING = 5  # steps at the start that compile and are not timed
@@ -39,6 +40,7 @@ def start(
     validate: Sequence[str | Path] = (),
     scales: Sequence[float] = (2, 3, 4),
     degrade: Sequence[str] = (),
+    pairs: Sequence[str | Path] = (),
     device: str = "auto",
     show: Callable[[dict[str, Any]], None] = print,
     say: Callable[[str], None] = print,
@@ -62,8 +64,13 @@ def start(
     torch.manual_seed(config.seed)
     network, earlier = initial_network(config)
     d = config.data
-    images = read_images(list(data), d.crops[0], d.resized, d.soft, say)
-    sampler = Sampler(images, d, device, config.degradation)
+    if pairs:
+        if data or config.degradation.on or config.teacher.model:
+            raise InvalidInput("Pairs are trained alone: leave out --data, [degradation] and [teacher].")
+        sampler: Sampler = PairSampler(read_pairs(pairs, d.patch), d, device)
+    else:
+        images = read_images(list(data), d.crops[0], d.resized, d.soft, say)
+        sampler = Sampler(images, d, device, config.degradation)
     check = Validation(validate, scales, device, stated(degrade)) if validate else None
     say(f"{len(sampler.height)} images, {len(sampler.pixels) / 1e6:.1f} megapixels on {device}.")
 
