@@ -154,7 +154,7 @@ def measured_shift(low: NDArray[np.float32], reduced: NDArray[np.float32]) -> tu
 
 def _smoothed(values: NDArray[np.float64], radius: int = 2) -> NDArray[np.float64]:
     for axis in (0, 1):
-        values = sum(np.roll(values, i, axis) for i in range(-radius, radius + 1)) / (2 * radius + 1)
+        values = np.mean([np.roll(values, i, axis) for i in range(-radius, radius + 1)], axis=0)
     return values
 
 
