@@ -103,7 +103,7 @@ def test_a_run_on_pairs_ends_with_a_model(tmp_path, small):
     from thera.training.run import start
 
     a_pair(tmp_path / "pairs")
-    config = small(optimiser={"steps": 3, "rate": 1e-4})
+    config = small(optimiser={"steps": 3, "rate": 1e-4}, objective={"align": True})
     options = {"pairs": [tmp_path / "pairs"], "device": "cpu", "show": lambda _: None, "say": lambda _: None}
     network = start(config, [], tmp_path / "run", **options)
     assert all(torch.isfinite(p).all() for p in network.parameters())

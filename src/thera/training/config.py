@@ -70,6 +70,7 @@ class Objective:
     loss: str = "l1"  # or a root mean square: "rms" over each patch, "mse" over the whole batch
     ensemble_weight: float = 0.0  # weight of the ensemble term in the loss; single passes have the rest
     tv: float = 1e-4
+    align: bool = False  # with --pairs: a small network moves the targets of each patch, see `alignment.py`
 
 
 @dataclass(frozen=True)

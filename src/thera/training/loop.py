@@ -24,6 +24,7 @@ from thera.models.cuda_graph import Captured
 from thera.models.loading import load_network
 from thera.networks import Network, Thera
 from thera.training import checkpoint
+from thera.training.alignment import Aligner
 from thera.training.config import Config, Objective
 from thera.training.data import Batch, Sampler
 from thera.training.distillation import Distillation
@@ -54,6 +55,7 @@ class Run:
             prepare_for_gpu(self.network, config.optimiser.precision)
         if isinstance(network, Thera) and network.spec.variant == "pro":
             network.hypernetwork.drop_path = config.optimiser.drop_path
+        self.aligner = Aligner().to(self.device) if config.objective.align else None
         self.weights = one_buffer(self.network)
         self.average = copy.deepcopy(network).eval().requires_grad_(False)
         self.averages = one_buffer(self.average)
@@ -70,7 +72,7 @@ class Run:
         self.descend = Captured(self._step, self.device, self.world == 1)
         self.bf16 = config.optimiser.precision == "bf16" and self.device.type == "cuda"
         self.distillation = self._distillation() if config.teacher.model else None
-        self.model: nn.Module = Distance(self.network, config.objective)
+        self.model: nn.Module = Distance(self.network, config.objective, self.aligner)
         if self.world > 1:
             self.model = nn.parallel.DistributedDataParallel(self.model)
 
@@ -83,6 +85,8 @@ class Run:
         chosen = matrices(self.network) if o.method == "muon" else []
         apart = {*kappa, *(p for p, _ in chosen)}
         others = [p for p in self.network.parameters() if p not in apart]
+        if self.aligner is not None:
+            others += self.aligner.parameters()
         parameters = [others, kappa] if kappa and o.kappa_rate else [others]
         self.factors = [1.0, o.kappa_rate][: len(parameters)]
         self.rates = [torch.tensor(0.0, device=self.device) for _ in self.factors]
@@ -162,6 +166,8 @@ class Run:
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors = {f"network.{k}": v for k, v in self.network.state_dict().items()}
         tensors |= {f"average.{k}": v for k, v in self.average.state_dict().items()}
+        if self.aligner is not None:
+            tensors |= {f"aligner.{k}": v for k, v in self.aligner.state_dict().items()}
         for name, optimiser in self.optimisers.items():
             tensors |= {f"{name}.{k}": v for k, v in checkpoint.optimiser_tensors(optimiser).items()}
         tensors["random.cpu"] = torch.get_rng_state()
@@ -189,10 +195,12 @@ class Run:
             prefix: {
                 k.removeprefix(prefix + "."): v for k, v in tensors.items() if k.startswith(prefix + ".")
             }
-            for prefix in ("network", "average", "random", *self.optimisers)
+            for prefix in ("network", "average", "aligner", "random", *self.optimisers)
         }
         self.network.load_state_dict(part["network"])
         self.average.load_state_dict(part["average"])
+        if self.aligner is not None:
+            self.aligner.load_state_dict(part["aligner"])
         for name, optimiser in self.optimisers.items():
             checkpoint.restore_optimiser(optimiser, part[name])
             for group, rate in zip(optimiser.param_groups, self.rates, strict=False):
@@ -207,12 +215,12 @@ class Run:
 class Distance(nn.Module):
     """The objective as a module, so that gradients can be shared between processes."""
 
-    def __init__(self, network: Network, config: Objective) -> None:
+    def __init__(self, network: Network, config: Objective, aligner: Aligner | None) -> None:
         super().__init__()
-        self.network, self.config = network, config
+        self.network, self.config, self.aligner = network, config, aligner
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
-        return objective(self.network, batch, self.config)
+        return objective(self.network, batch, self.config, self.aligner)
 
 
 def one_buffer(network: nn.Module) -> Tensor:

@@ -8,8 +8,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from thera.networks import Network
+from thera.networks import Network, Thera
 from thera.networks.spec import STD
+from thera.training.alignment import Aligner, aligned
 from thera.training.config import Objective
 from thera.training.data import Batch
 
@@ -63,10 +64,15 @@ def compiled_distance() -> Callable[..., tuple[Tensor, Tensor]]:
     return torch.compile(distance, dynamic=False)
 
 
-def objective(network: Network, batch: Batch, config: Objective) -> tuple[Tensor, Tensor]:
+def objective(
+    network: Network, batch: Batch, config: Objective, aligner: Aligner | None = None
+) -> tuple[Tensor, Tensor]:
     """The loss to minimise, and the L1 distance in image units."""
     if config.ensemble_weight:
         batch = four_rotations(batch)
     features = network.features(batch.source)
-    value, slope = network.field(features, batch.source, batch.x, batch.t)
+    if aligner is not None and isinstance(network, Thera):
+        batch, value, slope = aligned(network, features, batch, aligner(batch))
+    else:
+        value, slope = network.field(features, batch.source, batch.x, batch.t)
     return (compiled_distance() if value.is_cuda else distance)(batch, value, slope, config)

@@ -64,6 +64,8 @@ def start(
     torch.manual_seed(config.seed)
     network, earlier = initial_network(config)
     d = config.data
+    if config.objective.align and not (pairs and isinstance(network, Thera)):
+        raise InvalidInput("objective.align = true aligns pairs for a Thera network: give --pairs.")
     if pairs:
         if data or config.degradation.on or config.teacher.model:
             raise InvalidInput("Pairs are trained alone: leave out --data, [degradation] and [teacher].")
