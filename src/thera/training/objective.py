@@ -71,6 +71,7 @@ def objective(
     if config.ensemble_weight:
         batch = four_rotations(batch)
     features = network.features(batch.source)
+    slope: Tensor | None
     if aligner is not None and isinstance(network, Thera):
         batch, value, slope = aligned(network, features, batch, aligner(batch))
     else:
