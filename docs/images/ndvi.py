@@ -60,7 +60,7 @@ def ndvi(path: Path) -> np.ndarray:
 
 
 def coloured(index: np.ndarray, side: int) -> Image.Image:
-    """Brown for 0 and below, green for 1."""
+    """Blue below 0, from brown to green above."""
     stops = np.array(
         [[60, 90, 140], [214, 190, 140], [225, 225, 130], [90, 160, 60], [10, 70, 20]], np.float32
     )
