@@ -5,7 +5,7 @@ import { PAPERS, about, fileSize, pixelsOf, round, sizeOf } from "./sizes.js";
 import { currentOf } from "./state.js";
 
 const NAMES = /** @type {Record<string, string>} */ ({
-  png: "PNG", jpeg: "JPEG", webp: "WebP", avif: "AVIF", tiff: "TIFF", bmp: "BMP",
+  png: "PNG", jpeg: "JPEG", webp: "WebP", avif: "AVIF", tiff: "TIFF", bmp: "BMP", jxl: "JPEG XL",
 });
 
 /**
