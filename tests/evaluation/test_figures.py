@@ -55,7 +55,7 @@ def test_a_zoom_shows_the_same_point_ever_larger(photograph):
 
 
 def test_derivatives_of_a_field_are_those_of_its_rendering(photograph):
-    drawn = derivatives_figure(FittedModel(), photograph(96, 96), scale=4, side=96)
+    drawn = derivatives_figure([FittedModel()], photograph(96, 96), scale=4, side=96)
     grid = np.array(drawn.axes).reshape(3, 3)
     assert grid[1, 1].images[0].get_array().shape == (96, 96)
     assert [grid[i, 0].get_ylabel() for i in range(3)] == ["signal Φ", "gradient |∇Φ|", "Laplacian ΔΦ"]

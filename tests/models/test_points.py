@@ -142,10 +142,27 @@ def test_filters_and_derivatives_are_refused(model):
     with pytest.raises(InvalidInput, match="no heat field, so it does not have a filter"):
         model.upscale(image, scale=2, psf=thera.Gaussian())
     axis = Axis.whole(8, 16), Axis.whole(6, 12)
-    with pytest.raises(InvalidInput, match="derivatives"):
-        model.encode(image).on_axes(*axis, model.psf(()), (1, 0))
+    with pytest.raises(InvalidInput, match="these derivatives"):
+        model.encode(image).on_axes(*axis, model.psf(()), (2, 1))
     with pytest.raises(InvalidInput, match="no heat field and has no components"):
         bank_of(model)
+
+
+def test_derivatives_are_the_limit_of_differences(model):
+    field = model.encode(np.random.default_rng(0).random((8, 6, 3), np.float32))
+    h = 0.01
+    rows, cols = Axis.whole(8, 32), Axis.whole(6, 24)  # no centre of a cell, where LIIF bends
+    for order, shift in ((1, 0), (h, 0)), ((0, 1), (0, h)):
+        exact = field.on_axes(rows, cols, model.psf(()), order)
+        grid = np.stack(np.meshgrid(rows.centre, cols.centre, indexing="ij"), -1).reshape(-1, 2)
+        step = np.eye(2) / 4
+        ahead, behind = (field.sample(grid + sign * np.array(shift), jacobian=step) for sign in (1, -1))
+        differences = ((ahead - behind) / (2 * h)).view(32, 24, 3)
+        # Not at every pixel: a ReLU may bend in between.
+        close = (exact - differences).abs() < 0.02 * exact.abs().max()
+        assert close.float().mean() > 0.9
+    second = field.on_axes(rows, cols, model.psf(()), (1, 1))
+    assert torch.isfinite(second).all()
 
 
 def test_no_heat_field_is_exported_as_onnx(model, tmp_path):

@@ -22,7 +22,11 @@ FROM_RESULTS = {"psnr-scale", "pareto"}
 @click.command("figures", cls=VariadicCommand)
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, type=click.Choice([*NAMES, "all"]))
 @click.option(
-    "--model", "models", multiple=True, metavar="MODEL...", help="Crops draws all, others the first."
+    "--model",
+    "models",
+    multiple=True,
+    metavar="MODEL...",
+    help="Crops and derivatives draw all, others the first.",
 )
 @click.option("--image", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="An image.")
 @click.option(
@@ -119,4 +123,4 @@ def _draw(
         return figures.crops_figure(models, pixels, at)
     if name == "zoom":
         return figures.zoom_figure(models[0], pixels, at)
-    return figures.derivatives_figure(models[0], pixels, at)
+    return figures.derivatives_figure(models, pixels, at)

@@ -102,34 +102,35 @@ def busiest(image: NDArray[np.uint8], window: int = 64) -> tuple[float, float]:
     return float(row), float(column)
 
 
-def derivatives_figure(model: Any, image: Pixels, at: At = None, scale: int = 4, side: int = 160) -> Figure:
-    """Signal, gradient and Laplacian of an enlarged crop: exact for the field, differences for the others."""
+def derivatives_figure(
+    models: Sequence[Any], image: Pixels, at: At = None, scale: int = 4, side: int = 160
+) -> Figure:
+    """Signal, gradient and Laplacian of an enlarged crop: exact for models, differences for the others."""
     source, target = degrade(crop(image, at or busiest(image), side), scale)
     size = target.shape[:2]
-    field = model.encode(unit(source))
-
-    def exact(*order: int) -> Image:
-        # Per input pixel; the differences below are per output pixel.
-        return to_numpy(field.render(size=size, derivative=order)) @ LUMA_WEIGHTS / scale ** sum(order)
-
-    columns = [
-        ("bicubic, differences", *_differences(resize(unit(source), size) @ LUMA_WEIGHTS)),
-        ("field, exact", exact(0, 0), np.hypot(exact(1, 0), exact(0, 1)), exact(2, 0) + exact(0, 2)),
-        ("target, differences", *_differences(unit(target) @ LUMA_WEIGHTS)),
-    ]
-    drawn = figure(2.3 * 3 + 0.3, 2.3 * 3 + 0.3)
-    grid = drawn.subplots(3, 3)
-    steepest = np.percentile(columns[2][2], 99)
-    curved = np.percentile(np.abs(columns[2][3]), 97)
+    columns = [("bicubic, differences", *_differences(resize(unit(source), size) @ LUMA_WEIGHTS))]
+    for model in models:
+        field = model.encode(unit(source))
+        # Per input pixel; the differences are per output pixel.
+        value, down, right, bent, curved = (
+            to_numpy(field.render(size=size, derivative=order)) @ LUMA_WEIGHTS / scale ** sum(order)
+            for order in ((0, 0), (1, 0), (0, 1), (2, 0), (0, 2))
+        )
+        columns.append((f"{model.name}, exact", value, np.hypot(down, right), bent + curved))
+    columns.append(("target, differences", *_differences(unit(target) @ LUMA_WEIGHTS)))
+    drawn = figure(2.3 * len(columns) + 0.3, 2.3 * 3 + 0.3)
+    grid = drawn.subplots(3, len(columns))
+    steepest = np.percentile(columns[-1][2], 99)
+    sharpest = np.percentile(np.abs(columns[-1][3]), 97)
     styles = [
         ("signal Φ", {"cmap": "gray", "vmin": 0, "vmax": 1}),
         ("gradient |∇Φ|", {"cmap": "magma", "vmin": 0, "vmax": steepest}),
-        ("Laplacian ΔΦ", {"cmap": "RdBu", "vmin": -curved, "vmax": curved}),
+        ("Laplacian ΔΦ", {"cmap": "RdBu", "vmin": -sharpest, "vmax": sharpest}),
     ]
     for j, (title, *values) in enumerate(columns):
         grid[0, j].set_title(title, fontsize=9)
-        for i, (value, (label, style)) in enumerate(zip(values, styles, strict=True)):
-            grid[i, j].imshow(value, interpolation="nearest", **style)
+        for i, (shown, (label, style)) in enumerate(zip(values, styles, strict=True)):
+            grid[i, j].imshow(shown, interpolation="nearest", **style)
             grid[i, j].set(xticks=[], yticks=[])
             if j == 0:
                 grid[i, j].set_ylabel(f"{label}", fontsize=9)

@@ -48,7 +48,7 @@ CAPTIONS = {
     "crops": "Before and after at ×6",
     "zoom": "One field, read at growing non-integer scales",
     "aliasing": "A zone plate made smaller: point samples alias, the field at the right t does not",
-    "derivatives": "Signal, gradient and Laplacian: exact derivatives of the field",
+    "derivatives": "Signal, gradient and Laplacian: exact derivatives of a field, and of LIIF's network",
     "psnr-scale": "Quality against scale",
     "pareto": "Quality against added parameters",
     "bank": "The frequency bank",

@@ -173,7 +173,7 @@ class PointField:
         """The output pixels of two axes, h×w×3."""
         self._check(psf, derivative)
         if self.model.info.spec.neighbours < WHOLE:
-            return self._decoded(rows, cols)
+            return self._decoded(rows, cols, derivative)
         size = tuple(round(n / axis.step) for n, axis in zip(self.shape, (rows, cols), strict=True))
         if size not in self._whole:
             grid = (Axis.whole(n, N) for n, N in zip(self.shape, size, strict=True))
@@ -195,19 +195,20 @@ class PointField:
         return self._colours(at, step)
 
     def _check(self, psf: object, derivative: tuple[int, int]) -> None:
-        if not isinstance(psf, Decoding) or derivative != (0, 0):
-            what = "derivatives" if any(derivative) else "a filter to choose"
+        known = sum(derivative) <= 2 and not self.quarters and self.model.info.spec.neighbours < WHOLE
+        if not isinstance(psf, Decoding) or (any(derivative) and not known):
+            what = "these derivatives" if any(derivative) else "a filter to choose"
             raise InvalidInput(
                 f"{self.model.name} is no heat field, so it does not have {what}: leave it out."
             )
 
-    def _decoded(self, rows: Axis, cols: Axis) -> Tensor:
+    def _decoded(self, rows: Axis, cols: Axis, derivative: tuple[int, int] = (0, 0)) -> Tensor:
         down, along = (torch.as_tensor(axis.centre, dtype=torch.float32) for axis in (rows, cols))
         grid = torch.stack(torch.meshgrid(down, along, indexing="ij"), -1).flatten(0, 1)
         step = torch.tensor([[rows.step, cols.step]], dtype=torch.float32)
-        return self._colours(grid, step).view(len(rows), len(cols), 3)
+        return self._colours(grid, step, derivative).view(len(rows), len(cols), 3)
 
-    def _colours(self, at: Tensor, step: Tensor) -> Tensor:
+    def _colours(self, at: Tensor, step: Tensor, derivative: tuple[int, int] = (0, 0)) -> Tensor:
         """The colours of points, decoded in the picture as it was turned when it was encoded."""
         model, turns = self.model, self.quarters
         at, step = _turned(at, step, self.shape, turns)
@@ -224,8 +225,24 @@ class PointField:
                 part = slice(first, first + count)
                 size = step if len(step) == 1 else step[part]
                 points = Points(*(p[None].to(self.pixels.device) for p in (at[part], size)))
-                out[part] = model.network.colours(maps, points)[0]
+                if any(derivative):
+                    out[part] = _differentiated(model.network, maps, points, derivative)
+                else:
+                    out[part] = model.network.colours(maps, points)[0]
         return out
+
+
+def _differentiated(network: Network, maps: Any, points: Points, derivative: tuple[int, int]) -> Tensor:
+    """The derivatives of the colours by the points' rows and columns, as often as asked: Q×3."""
+    axes_of = [0] * derivative[0] + [1] * derivative[1]
+    with torch.enable_grad():
+        at = points.at.clone().requires_grad_()
+        values = list(network.colours(maps, Points(at, points.step))[0].unbind(-1))
+        for axis in axes_of:
+            # A point's colour depends on that point alone, so the gradient of the sum has all derivatives.
+            slopes = [torch.autograd.grad(v.sum(), at, create_graph=True)[0] for v in values]
+            values = [slope[0, :, axis] for slope in slopes]
+    return torch.stack([value.detach() for value in values], -1)
 
 
 def _turned(at: Tensor, step: Tensor, shape: tuple[int, int], quarters: int) -> tuple[Tensor, Tensor]:
