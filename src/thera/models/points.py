@@ -176,8 +176,8 @@ class PointField:
             return self._decoded(rows, cols, derivative)
         size = tuple(round(n / axis.step) for n, axis in zip(self.shape, (rows, cols), strict=True))
         if size not in self._whole:
-            grid = (Axis.whole(n, N) for n, N in zip(self.shape, size, strict=True))
-            self._whole = {size: self._decoded(*grid)}  # type: ignore[dict-item]
+            whole = [Axis.whole(n, N) for n, N in zip(self.shape, size, strict=True)]
+            self._whole = {size: self._decoded(whole[0], whole[1])}  # type: ignore[dict-item]
         down, along = (
             torch.from_numpy(np.rint(a.centre / a.step - 0.5).astype(np.int64)) for a in (rows, cols)
         )
