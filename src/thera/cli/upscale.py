@@ -122,6 +122,11 @@ def paper_of(text: str) -> "Paper":
 @click.option("--bands", help="For a raster: bands to write; 4,3,2+8 shows 4, 3, 2 as a colour, 8 by itself.")
 @click.option("--bounds", type=Numbers(), help="For a raster: scale only west,south,east,north.")
 @click.option("--resolution", type=float, help="For a raster: the side of output pixels, in its own units.")
+@click.option(
+    "--consistent",
+    is_flag=True,
+    help="For a raster, at a whole-number scale: the mean over each input pixel is that pixel.",
+)
 @click.option("--cog", is_flag=True, help="For a raster: write a cloud-optimised GeoTIFF.")
 @click.option(
     "--max-pixels",
@@ -307,6 +312,7 @@ def request_of(
     bands: str | None,
     bounds: tuple[float, ...] | None,
     resolution: float | None,
+    consistent: bool,
     quality: int | None,
     max_pixels: int | None,
     **given: Any,
@@ -340,7 +346,7 @@ def request_of(
         raise InvalidInput(f"--bands, --bounds and --resolution write a TIFF, and --format is {form}.")
     return Request(
         target,
-        Options(filter_of(shape, sharpness), ensemble, memory),
+        Options(filter_of(shape, sharpness), ensemble, memory, consistent=consistent),
         FileOptions(wanted, quality, max_pixels=max_pixels or MAX_PIXELS, **given),
         None if stretch is None else Stretch.parse(stretch),
         cog,

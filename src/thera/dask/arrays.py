@@ -22,6 +22,7 @@ from thera.models import Model
 from thera.models.choice import ModelChoice
 from thera.tiled import Options
 from thera.values.bands import Bands
+from thera.values.consistency import whole_factors
 from thera.values.meaning import AlphaUse, Groups, Meaning, Nodata, ValueRange
 from thera.values.planes import fill_reach
 from thera.values.ranges import Range
@@ -50,6 +51,7 @@ def upscale(
     device: str = "auto",
     precision: str = "f32",
     memory: int = TASK_MEMORY,
+    consistent: bool = False,
 ) -> da.Array:
     """A Dask array at another scale, or of another `size` = (height, width), up or down: lazily.
 
@@ -69,9 +71,10 @@ def upscale(
     >>> upscale(image, 2.5, "edsr-air").chunks
     ((500, 500), (500,), (3,))
     """
-    choice = {"engine": engine, "device": device, "precision": precision}
+    choice: dict[str, Any] = {"engine": engine, "device": device, "precision": precision}
     meaning = Meaning(value_range, groups, nodata, alpha)
-    settings = Settings.of(model, meaning, ensemble=ensemble, psf=psf, memory=memory, **choice)
+    how: dict[str, Any] = {"ensemble": ensemble, "psf": psf, "memory": memory, "consistent": consistent}
+    settings = Settings.of(model, meaning, **how, **choice)
     return scale_chunks(array, TargetSize(scale, size), settings, channels)
 
 
@@ -91,6 +94,7 @@ class Settings(NamedTuple):
         ensemble: bool = False,
         psf: object = None,
         memory: int = TASK_MEMORY,
+        consistent: bool = False,
         **choice: Any,
     ) -> "Settings":
         """From the options of `upscale`."""
@@ -99,7 +103,8 @@ class Settings(NamedTuple):
                 f"The model {model.name} was given as an object, which cannot be sent to workers: give its"
                 " name or its file."
             )
-        options = Options(None if psf is None else as_filter(psf), bool(ensemble), int(memory))
+        own = None if psf is None else as_filter(psf)
+        options = Options(own, bool(ensemble), int(memory), consistent=bool(consistent))
         return cls(ModelName.of(ModelChoice(str(model), **choice)), options, meaning)
 
 
@@ -111,6 +116,8 @@ def scale_chunks(array: da.Array, target: TargetSize, settings: Settings, channe
     bands = meaning.bands(count, image.dtype)
     survey = Survey(bands, image.dtype, meaning.rule(count))
     size = target.for_image(image.shape[:2])
+    if options.consistent:
+        whole_factors(image.shape[:2], size)
     check_current()
     rows, cols, depth = _cuts(image, size, loaded(model), bands, options)
     # Only where an axis is cut is there anything to overlap.

@@ -67,7 +67,7 @@ class Request:
 
     def is_raster(self, item: Item) -> bool:
         """True if a file is scaled as a raster: input and output are rasters, or an option asks for it."""
-        if self.cog or self.stretch is not None or self.choice != ALL:
+        if self.cog or self.stretch is not None or self.choice != ALL or self.options.consistent:
             return True
         return self.may_be_raster(item) and is_raster(item.source, placed=item.output is not None)
 

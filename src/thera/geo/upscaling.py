@@ -21,6 +21,7 @@ from thera.models import Model
 from thera.tiled import Options, Plan, make_plan
 from thera.tiled.plan import frames
 from thera.values.bands import Group
+from thera.values.consistency import whole_factors, with_means
 from thera.values.planes import planes_of
 from thera.values.ranges import Range, Stretch, depth_name, marked
 
@@ -238,6 +239,24 @@ class RasterScaling(RasterJob):
         return rows, cols
 
     def _frame(self, reader: Reader, box: Box, progress: Callable[[int], object]) -> Frame:
+        if not self.options.consistent:
+            return self._rendered(reader, box, progress)
+        sides = whole_factors(self.raster.shape, self.whole)
+        # Whole input pixels, of which the box may show a part.
+        cells = [(low + start) // side for low, start, side in zip(box[:2], self.origin, sides, strict=True)]
+        cells += [-(-(high + start) // s) for high, start, s in zip(box[2:], self.origin, sides, strict=True)]
+        top, left, bottom, right = (
+            cell * side - start for cell, side, start in zip(cells, sides * 2, self.origin * 2, strict=True)
+        )
+        frame = self._rendered(reader, (top, left, bottom, right), progress)
+        own = [band for band in range(self.raster.count) if band != self.raster.bands.alpha]
+        given, _ = reader.read((cells[0], cells[1], cells[2], cells[3]), own)
+        frame.samples[..., own] = with_means(frame.samples[..., own], given)
+        part = slice(box[0] - top, box[2] - top), slice(box[1] - left, box[3] - left)
+        frame.samples, frame.valid = frame.samples[part], frame.valid[part]
+        return frame
+
+    def _rendered(self, reader: Reader, box: Box, progress: Callable[[int], object]) -> Frame:
         rows, cols = self._axes(box)
         # An output pixel is valid if the input pixel under its centre is.
         top, left = int(rows.cell[0]), int(cols.cell[0])
@@ -269,6 +288,8 @@ def prepare_raster(
     check_raster_output(source, output, file.overwrite)
     raster = replace(describe(source, file.choice.bands), covers=file.alpha == "cover")
     whole, origin = file.choice.size(raster, target), (0, 0)
+    if options.consistent:
+        whole_factors(raster.shape, whole)
     grid = GeoGrid.scaled(raster, whole)
     if file.choice.bounds is not None:
         check_placed(raster, "--bounds")

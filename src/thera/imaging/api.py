@@ -42,6 +42,7 @@ def upscale(
     groups: Groups | None = None,
     nodata: Nodata | None = None,
     alpha: AlphaUse | None = None,
+    consistent: bool = False,
 ) -> ImageLike:
     """An image at another scale, or of another `size` = (height, width), up or down.
 
@@ -66,6 +67,7 @@ def upscale(
     `nodata`: a value, or one for each channel, that stands for no data: it stays apart.
     `alpha`: "cover" if the last channel says how far the others cover what is behind, as that of two or four
     channels does, "data" if it is a channel like others.
+    `consistent`: at a whole-number scale, the mean over each input pixel is that pixel's own value.
 
     >>> import thera
     >>> thera.upscale(np.zeros((8, 6, 3), np.uint8), 2.5).shape  # doctest: +SKIP
@@ -90,7 +92,7 @@ def upscale(
                 f" {human_bytes(available)}: `thera upscale` writes such images to disk as they come."
             )
         limit = (default_memory() if memory is None else memory) + needed
-        return target, Options(picture_filter, ensemble, limit)
+        return target, Options(picture_filter, ensemble, limit, consistent=consistent)
 
     def scaled(array: NDArray) -> NDArray:
         samples = _checked(array, meaning)
@@ -100,10 +102,10 @@ def upscale(
 
     result: Any
     if isinstance(image, Image.Image):
-        if replace(meaning, alpha=None) != Meaning():
+        if replace(meaning, alpha=None) != Meaning() or consistent:
             raise InvalidInput(
-                "value_range, groups and nodata are for arrays, and this is a Pillow image: leave them out,"
-                " or give numpy.asarray(image)."
+                "value_range, groups, nodata and consistent are for arrays, and this is a Pillow image: leave"
+                " them out, or give numpy.asarray(image)."
             )
         picture = from_pillow(image)
         if alpha == "data":

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from thera.field.grid import Axis
 from thera.models import Model
 from thera.tiled import Options, Plan, TiledField, make_plan
+from thera.values.consistency import whole_factors, with_means
 from thera.values.meaning import Meaning
 from thera.values.planes import ArraySamples, Plane, planes_of
 from thera.values.ranges import Range, marked
@@ -62,6 +63,11 @@ def scale_samples(
         own = list(plane.group.bands)
         if valid is None or not marks.keys() >= set(own) or valid[..., own].any():
             fill(model, plane, plan, options, out)
+    if options.consistent:
+        whole_factors(plan.source, plan.size)
+        box = (int(rows.cell[0]), int(cols.cell[0]), int(rows.cell[-1]) + 1, int(cols.cell[-1]) + 1)
+        own = [band for band in range(bands.count) if band != bands.alpha]
+        out[..., own] = with_means(out[..., own], samples.read(box, own)[0])
     for band, mark in marks.items():
         out[..., band] = marked(out[..., band], True if valid is None else valid[..., band], mark)
     return out

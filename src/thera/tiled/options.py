@@ -20,6 +20,7 @@ class Options:
 
     `ensemble`: the mean over four rotations, a little better at four times the work.
     `memory`: the limit in bytes for the whole job; None for the default.
+    `consistent`: the mean over each input pixel is that pixel; for rasters and arrays at whole-number scales.
     `lock`: held while a tile is encoded, so that fields with the same lock encode one tile at a time.
     """
 
@@ -27,6 +28,7 @@ class Options:
     ensemble: bool = False
     memory: int | None = None
     lock: AbstractContextManager[object] = field(default=UNLOCKED, compare=False, repr=False)
+    consistent: bool = False
 
     @property
     def rotations(self) -> int:
