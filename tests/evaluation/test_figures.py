@@ -6,7 +6,13 @@ import pytest
 matplotlib = pytest.importorskip("matplotlib")
 
 from thera.errors import ImageFileError, InvalidInput  # noqa: E402
-from thera.evaluation.charts import bank_figure, pareto_figure, psnr_scale_figure  # noqa: E402
+from thera.evaluation.charts import (  # noqa: E402
+    alias_scale_figure,
+    bank_figure,
+    folded_contrast,
+    pareto_figure,
+    psnr_scale_figure,
+)
 from thera.evaluation.figures import (  # noqa: E402
     aliasing_figure,
     busiest,
@@ -19,6 +25,7 @@ from thera.evaluation.figures import (  # noqa: E402
     zoom_figure,
 )
 from thera.evaluation.fit import fit_grid, random_bank  # noqa: E402
+from thera.evaluation.resize import resize  # noqa: E402
 
 
 class FittedModel:
@@ -69,6 +76,18 @@ def test_point_samples_of_a_zone_plate_alias_and_the_field_at_the_right_t_does_n
     assert nearest[corner].std() > 0.2
     assert field[corner].std() < 0.1
     assert bicubic[corner].std() < 0.1
+
+
+def test_what_is_left_beyond_the_outputs_nyquist_frequency_is_aliasing():
+    def nearest(image, size):
+        return resize(image, size, "nearest")
+
+    for scale in (0.3, 0.6):
+        assert folded_contrast(nearest, scale, 128) > 0.9
+        assert folded_contrast(resize, scale, 128) < 0.2
+        assert folded_contrast(lambda image, size: np.full((*size, 3), 0.5), scale, 128) == 0
+    drawn = alias_scale_figure([FittedModel()], scales=(0.4, 0.5))
+    assert [text.get_text() for text in drawn.axes[0].get_legend().get_texts()][-1] == "fitted"
 
 
 def test_a_zone_plate_reaches_the_nyquist_frequency_at_its_edges():

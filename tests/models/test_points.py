@@ -11,7 +11,9 @@ from thera.errors import InvalidInput, ModelError, UnsafeCheckpoint
 from thera.evaluation.inspection import bank_of
 from thera.field.grid import Axis
 from thera.models import load_network, save_safetensors
+from thera.models.points import PointModel
 from thera.models.published_liif import MODULES
+from thera.models.weights import describe
 from thera.networks import Spec, make_network
 from thera.tiled import ArraySource, Options, TiledField
 
@@ -116,6 +118,23 @@ def test_tiles_are_exact(model, ensemble):
     rows, cols = Axis.whole(50, 75), Axis.whole(41, 60)
     whole = model.upscale(image, size=(75, 60), ensemble=ensemble)
     np.testing.assert_allclose(tiled.render(rows[20:60], cols), whole[20:60], atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", ["srno", "ciaosr"])
+def test_decoders_of_whole_pictures_are_exact_in_tiles_and_bands(variant, monkeypatch):
+    torch.manual_seed(1)
+    network = make_network(Spec("edsr", variant)).eval()
+    model = PointModel(network, describe(network), "cpu")
+    image = np.random.default_rng(0).random((20, 15, 3), np.float32)
+    whole = model.upscale(image, size=(50, 32), ensemble=True)
+    tiled = TiledField(model, ArraySource(image), Options(ensemble=True), side=11)
+    rows, cols = Axis.whole(20, 50), Axis.whole(15, 32)
+    np.testing.assert_allclose(tiled.render(rows[10:23], cols), whole[10:23], atol=1e-5)
+    monkeypatch.setattr("thera.models.points.default_memory", lambda: 1 << 20)
+    with pytest.raises(
+        InvalidInput, match=r"all output pixels at once: 1,600 of them need .* 1 MiB are there"
+    ):
+        model.upscale(image, size=(50, 32))
 
 
 def test_the_ensemble_is_the_mean_over_turned_pictures(model):

@@ -13,8 +13,18 @@ from thera.errors import InvalidInput
 if TYPE_CHECKING:
     from thera.evaluation.records import Record
 
-NAMES = ("derivatives", "zoom", "crops", "aliasing", "bank", "low-pass", "psnr-scale", "pareto")
-FROM_MODEL = {"derivatives", "zoom", "crops", "aliasing", "bank", "pareto"}
+NAMES = (
+    "derivatives",
+    "zoom",
+    "crops",
+    "aliasing",
+    "alias-scale",
+    "bank",
+    "low-pass",
+    "psnr-scale",
+    "pareto",
+)
+FROM_MODEL = {"derivatives", "zoom", "crops", "aliasing", "alias-scale", "bank", "pareto"}
 FROM_IMAGE = {"derivatives", "zoom", "crops", "low-pass"}
 FROM_RESULTS = {"psnr-scale", "pareto"}
 
@@ -26,7 +36,7 @@ FROM_RESULTS = {"psnr-scale", "pareto"}
     "models",
     multiple=True,
     metavar="MODEL...",
-    help="Crops and derivatives draw all, others the first.",
+    help="Crops, derivatives and alias-scale draw all.",
 )
 @click.option("--image", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="An image.")
 @click.option(
@@ -64,7 +74,7 @@ def command(
     out: Path,
     suffix: str,
 ) -> None:
-    """Draw figures: derivatives, zoom, crops, aliasing, bank, low-pass, psnr-scale, pareto, or all.
+    """Draw figures: derivatives, zoom, crops, aliasing, alias-scale, bank, low-pass, psnr-scale, pareto, all.
 
     \b
     thera figures zoom crops --model edsr-pro --image baby.png
@@ -108,6 +118,8 @@ def _draw(
 
     if name == "bank":
         return charts.bank_figure(bank_of(models[0]), models[0].info.kappa, models[0].name)
+    if name == "alias-scale":
+        return charts.alias_scale_figure(models)
     if name == "aliasing":
         return figures.aliasing_figure(models[0])
     if name in FROM_RESULTS:

@@ -48,6 +48,7 @@ CAPTIONS = {
     "crops": "Before and after at ×6",
     "zoom": "One field, read at growing non-integer scales",
     "aliasing": "A zone plate made smaller: point samples alias, the field at the right t does not",
+    "alias-scale": "How much aliases at each scale of a reduction",
     "derivatives": "Signal, gradient and Laplacian: exact derivatives of a field, and of LIIF's network",
     "psnr-scale": "Quality against scale",
     "pareto": "Quality against added parameters",

@@ -16,6 +16,7 @@ from thera.errors import InvalidInput
 from thera.field import Filter
 from thera.field.ensemble import ROTATIONS, mean
 from thera.field.grid import Axis, axes
+from thera.memory import default_memory, human_bytes
 from thera.models.cuda import float32_products
 from thera.models.engine import Array, check_precision
 from thera.models.model import Info, Model, check_image, like, quarter_turns
@@ -176,6 +177,7 @@ class PointField:
             return self._decoded(rows, cols, derivative)
         size = tuple(round(n / axis.step) for n, axis in zip(self.shape, (rows, cols), strict=True))
         if size not in self._whole:
+            self._check_memory(size[0] * size[1])
             whole = [Axis.whole(n, N) for n, N in zip(self.shape, size, strict=True)]
             self._whole = {size: self._decoded(whole[0], whole[1])}  # type: ignore[dict-item]
         down, along = (
@@ -200,6 +202,17 @@ class PointField:
             what = "these derivatives" if any(derivative) else "a filter to choose"
             raise InvalidInput(
                 f"{self.model.name} is no heat field, so it does not have {what}: leave it out."
+            )
+
+    def _check_memory(self, pixels: int) -> None:
+        """Refuse outputs that do not fit into memory, for decoders that need all pixels at once."""
+        free = torch.cuda.mem_get_info(self.pixels.device)[0] if self.pixels.is_cuda else default_memory()
+        need = pixels * self.model.network.point_bytes
+        if need > free:
+            raise InvalidInput(
+                f"{self.model.name} decodes all output pixels at once: {pixels:,} of them need "
+                f"{human_bytes(need)}, and {human_bytes(free)} are there. Ask for fewer, or use "
+                "another model."
             )
 
     def _decoded(self, rows: Axis, cols: Axis, derivative: tuple[int, int] = (0, 0)) -> Tensor:
