@@ -97,6 +97,13 @@ def test_plus_equals_the_rendering(page: Any, photo: np.ndarray) -> None:
     assert np.abs(made - rendered(small, (96, 50), "edsr-plus")).max() <= CLOSE
 
 
+def test_the_mean_of_four_turns_is_the_programs(page: Any, photo: np.ndarray) -> None:
+    small = photo[:30, :41]
+    made = decoded(file_of(page, png(small), width=90, height=70, ensemble=True))
+    expected = thera.load("edsr-air").upscale(small.astype(np.float32) / 255, size=(70, 90), ensemble=True)
+    assert np.abs(made - levels(expected)).max() <= CLOSE
+
+
 def test_the_size_of_the_picture_gives_the_picture(page: Any, photo: np.ndarray) -> None:
     made = decoded(file_of(page, png(photo), width=64, height=48))
     np.testing.assert_array_equal(made, photo)
@@ -154,6 +161,9 @@ def test_transparency_is_scaled_as_the_program_does(
     assert np.abs(made[..., 3] - expected[..., 3]).max() <= CLOSE
     visible = expected[..., 3] > 0
     assert np.abs(made - expected)[visible].max() <= CLOSE
+    cover = expected[..., 3:] / 255
+    on_white = decoded(file_of(page, png(image), width=size[1], height=size[0], type="image/jpeg"))
+    assert np.abs(on_white - (expected[..., :3] * cover + 255 * (1 - cover))).mean() < 2
 
 
 @pytest.mark.parametrize("kind", ["png", "jpeg", "webp"])

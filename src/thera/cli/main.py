@@ -20,6 +20,7 @@ COMMANDS = (
     "warp",
     "app",
     "serve",
+    "site",
     "models",
     "info",
     "convert",

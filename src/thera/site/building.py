@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import lzma
 import shutil
@@ -16,6 +17,7 @@ from thera.files import replacing_path
 from thera.models import Shipped, shipped
 from thera.networks.spec import MEAN
 from thera.pages import VIEWER
+from thera.web.export import PAGE
 
 HERE = Path(str(files("thera"))) / "site"
 #: The description that the page reads first. A folder that has it was written by `thera site`.
@@ -35,6 +37,16 @@ WEBGPU = (
 )
 
 
+#: What a site's page has beside that of `thera app`. Nothing may be loaded from another host.
+HEAD = """\
+    <meta name="description" content="Pictures at any size, in your browser. No picture leaves your computer." />
+    <meta name="theme-color" content="#17181a" />
+    <meta http-equiv="Content-Security-Policy" content="default-src 'self' blob: data:; \
+script-src 'self' 'wasm-unsafe-eval'; worker-src 'self' blob:; style-src 'self' 'unsafe-inline'" />
+    <link rel="manifest" href="manifest.webmanifest" />
+"""
+
+
 def write_site(
     out: Path, pictures: Sequence[Path] = (), models: Sequence[str] = MODELS, runtime: Path | None = None
 ) -> int:
@@ -49,9 +61,12 @@ def write_site(
     out.parent.mkdir(parents=True, exist_ok=True)
     with replacing_path(out) as folder:
         folder.mkdir()
+        # The page of `thera app`, with another backend.
+        shutil.copytree(PAGE, folder, dirs_exist_ok=True)
         shutil.copytree(VIEWER, folder / "viewer")
         shutil.copytree(HERE / "compute", folder / "compute")
         shutil.copytree(HERE / "page", folder, dirs_exist_ok=True)
+        (folder / "standalone.js").unlink()
         _copy_runtime(source, folder / "runtime")
         (folder / "models").mkdir()
         for model in chosen:
@@ -65,7 +80,26 @@ def write_site(
             "pictures": shown,
         }
         (folder / DESCRIPTION).write_text(json.dumps(facts, indent=1), encoding="utf-8")
+        index = folder / "index.html"
+        text = index.read_text(encoding="utf-8")
+        index.write_text(text.replace("  </head>", f"{HEAD}  </head>", 1), encoding="utf-8")
+        _list_files(folder)
         return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _list_files(folder: Path) -> None:
+    """Tells the service worker which files to keep, and makes it new if any of them is."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    digest = hashlib.sha256()
+    for name, path in zip(names, paths, strict=True):
+        digest.update(name.encode() + hashlib.sha256(path.read_bytes()).digest())
+    worker = folder / "service-worker.js"
+    text = worker.read_text(encoding="utf-8").replace("@VERSION@", digest.hexdigest()[:16])
+    worker.write_text(text, encoding="utf-8")
+    # A browser fetches the service worker itself, and WebGPU's runtime where it has WebGPU.
+    kept = [name for name in names if name != worker.name and "asyncify" not in name]
+    (folder / "files.json").write_text(json.dumps(["./", *kept], indent=0), encoding="utf-8")
 
 
 def _describe(model: Shipped) -> dict[str, Any]:

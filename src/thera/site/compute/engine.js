@@ -66,6 +66,11 @@ export class Engine {
     return this.view.ask({ task: "field", file: source, box, model: name }, watch, this.estimate(name, [H, W]));
   }
 
+  /** Encodes a picture for `tile`. @param {Source} source @param {Watch} watch */
+  prepare(source, name, shape, watch = {}) {
+    return this.view.ask({ task: "prepare", file: source, model: name }, watch, this.estimate(name, shape));
+  }
+
   /** A part of a picture at another size, as a PNG. @param {Source} source @param {Watch} watch */
   tile(source, name, tile, watch = {}) {
     return this.view.ask({ task: "tile", file: source, model: name, ...tile }, watch);
@@ -73,7 +78,8 @@ export class Engine {
 
   /** A picture as a file of another size. @param {Source} source @param {Watch} watch */
   async file(source, name, order, shape, watch = {}) {
-    const file = await this.files.ask({ task: "file", file: source, order, model: name }, watch, this.estimate(name, shape));
+    const expected = this.estimate(name, shape) * (order.ensemble ? 4 : 1);
+    const file = await this.files.ask({ task: "file", file: source, order, model: name }, watch, expected);
     this.files.rest(0);
     return file;
   }
@@ -91,7 +97,7 @@ class Lane {
   constructor(engine) {
     this.engine = engine;
     this.worker = null;
-    this.model = "";
+    this.models = new Set(); // that the worker has loaded
     this.queue = [];
     this.running = null;
     this.count = 0;
@@ -128,7 +134,10 @@ class Lane {
 
   #next() {
     if (this.running || this.queue.length === 0) return;
-    const task = (this.running = this.queue.shift());
+    // The tile that was asked for last is the one that is looked at.
+    const last = this.queue.findLastIndex(({ message }) => message.task === "tile");
+    const [task] = this.queue.splice(this.queue[0].message.task === "tile" ? last : 0, 1);
+    this.running = task;
     clearTimeout(this.resting);
     this.#run(task).then(task.resolve, task.reject).finally(() => {
       clearInterval(task.ticking);
@@ -141,9 +150,9 @@ class Lane {
   async #run(task) {
     this.worker ??= new Worker(new URL("worker.js", import.meta.url), { type: "module" });
     const { model } = task.message;
-    if (model && model !== this.model) {
+    if (model && !this.models.has(model)) {
       await this.#send({ task: "load", model: this.engine.model(model), ...this.engine.how }, task);
-      this.model = model;
+      this.models.add(model);
     }
     this.#estimate(task);
     return this.#send(task.message, task);
@@ -199,7 +208,7 @@ class Lane {
   #end() {
     this.worker?.terminate();
     this.worker = null;
-    this.model = "";
+    this.models.clear();
   }
 }
 

@@ -4,8 +4,8 @@ import { patches, sampling } from "./grid.js";
 
 const BLOCK_BYTES = 24 << 20; // of coefficients that are computed at once
 
-/** @typedef {{ width: number, height: number, features: Float32Array, pixels: Float32Array }} Cells
- * Features C×h×w, and pixels 3×h×w in [0, 1]. */
+/** @typedef {{ width: number, height: number, features: Float32Array, pixels: Float32Array, turns: number }} Cells
+ * Features C×h×w of the picture that was turned by `turns` quarters, turned back; and pixels 3×h×w in [0, 1]. */
 
 /** Loads ONNX Runtime: the build with WebGPU if the folder has it and the browser can use it. */
 export async function loadRuntime(folder, { webgpu = false, threads = 1 }) {
@@ -66,6 +66,12 @@ export class Network {
     this.kappa = Number(found.kappa.data[0]);
     const bank = [...found.components.data].map(Number);
     this.bank = [bank.slice(0, c), bank.slice(c)];
+    // A quarter turn takes w = (w₁, w₂) to (w₂, -w₁).
+    this.banks = [this.bank];
+    for (let turn = 1; turn < 4; turn++) {
+      const [w1, w2] = this.banks[turn - 1];
+      this.banks.push([w2, w1.map((w) => -w)]);
+    }
   }
 
   tensor(data, dims) {
@@ -78,9 +84,10 @@ export class Network {
 
   /**
    * Encodes the cells of `box` = [top, left, bottom, right]. `read` gives the pixels of a box, 3×h×w in [0, 1].
+   * turns: how many quarters the picture is turned before, for the mean of four turns.
    * @returns {Promise<Cells>}
    */
-  async encode(box, [H, W], read) {
+  async encode(box, [H, W], read, turns = 0) {
     const { halo } = this.model;
     const wide = [
       Math.max(0, box[0] - halo),
@@ -91,10 +98,12 @@ export class Network {
     const image = await read(wide);
     const [h, w] = [wide[2] - wide[0], wide[3] - wide[1]];
     const began = performance.now();
-    const found = await this.encoder.run({ image: this.tensor(image, [1, 3, h, w]) }, ["features"]);
+    const shape = turns % 2 ? [w, h] : [h, w];
+    const input = this.tensor(turned(image, 3, [h, w], turns), [1, 3, ...shape]);
+    const found = await this.encoder.run({ image: input }, ["features"]);
     this.encoded.pixels += h * w;
     this.encoded.seconds += (performance.now() - began) / 1000;
-    const features = found.features.data;
+    const features = turned(found.features.data, this.channels, shape, (4 - turns) % 4);
     const inner = [box[0] - wide[0], box[1] - wide[1], box[2] - wide[0], box[3] - wide[1]];
     const pixels = cropped(image, 3, [h, w], inner);
     const { pixelBias } = this.model;
@@ -105,6 +114,7 @@ export class Network {
       height: box[2] - box[0],
       features: cropped(features, this.channels, [h, w], inner),
       pixels,
+      turns,
     };
     found.features.dispose?.();
     return result;
@@ -119,7 +129,8 @@ export class Network {
     const down = sampling(rows, cells.height, filter, origin[0], picture[0]);
     const along = sampling(cols, cells.width, filter, origin[1], picture[1]);
     const [y, x] = [patches(down.axis), patches(along.axis)];
-    const table = this.#table(y, x, down.step, along.step, filter);
+    const bank = this.banks[cells.turns];
+    const table = this.#table(bank, y, x, down.step, along.step, filter);
     const per = 4 * Math.max(10 * this.count, 6 * y.length * x.length);
     const block = Math.max(1, Math.floor(BLOCK_BYTES / per / Math.min(x.cell.length, 1024)));
     const stripe = x.cell.length * x.length * 3;
@@ -134,7 +145,7 @@ export class Network {
       const across = part(x, q, Math.min(q + 1024, x.cell.length));
       for (let p = 0; p < y.cell.length; p += block) {
         const lines = part(y, p, Math.min(p + block, y.cell.length));
-        const values = await this.#evaluate(shared, lines, across);
+        const values = await this.#evaluate(bank, shared, lines, across);
         const width = across.cell.length * x.length * 3;
         for (let line = 0; line < lines.cell.length * y.length; line++) {
           const row = values.subarray(line * width, (line + 1) * width);
@@ -146,10 +157,10 @@ export class Network {
     return reduced(wide.data, wide.shape, y.index, down.taps, 0).data;
   }
 
-  async #evaluate(shared, lines, across) {
-    const shift = (bank, { shift }) => {
-      const found = new Float32Array(bank.length * shift.length);
-      bank.forEach((w, k) => shift.forEach((at, i) => (found[k * shift.length + i] = wrapped(w * at))));
+  async #evaluate(bank, shared, lines, across) {
+    const shift = (waves, { shift }) => {
+      const found = new Float32Array(waves.length * shift.length);
+      waves.forEach((w, k) => shift.forEach((at, i) => (found[k * shift.length + i] = wrapped(w * at))));
       return found;
     };
     const [p, q] = [lines.cell.length, across.cell.length];
@@ -157,19 +168,19 @@ export class Network {
       ...shared,
       rows: this.integers(lines.cell),
       cols: this.integers(across.cell),
-      down: this.tensor(shift(this.bank[0], lines), [this.count, p, 1]),
-      along: this.tensor(shift(this.bank[1], across), [this.count, 1, q]),
+      down: this.tensor(shift(bank[0], lines), [this.count, p, 1]),
+      along: this.tensor(shift(bank[1], across), [this.count, 1, q]),
       size: this.integers([p, q, lines.length, across.length]),
     });
     return found.values.data;
   }
 
   // sin(w·x) and cos(w·x) at the samples of a patch, times the filter's gain: S×2c.
-  #table(y, x, stepDown, stepAlong, filter) {
+  #table(bank, y, x, stepDown, stepAlong, filter) {
     const c = this.count;
     const table = new Float32Array(y.length * x.length * 2 * c);
     for (let k = 0; k < c; k++) {
-      const [w1, w2] = [this.bank[0][k], this.bank[1][k]];
+      const [w1, w2] = [bank[0][k], bank[1][k]];
       const gain = filter.gain(stepDown * w1, stepAlong * w2);
       for (let i = 0; i < y.length; i++) {
         for (let j = 0; j < x.length; j++) {
@@ -211,6 +222,24 @@ const part = ({ cell, shift, length, step }, start, stop) => ({
   length,
   step,
 });
+
+/** Planes×h×w numbers, turned by quarters as numpy.rot90 does. */
+function turned(data, planes, [h, w], quarters) {
+  if (quarters === 0) return data;
+  const found = new Float32Array(data.length);
+  const width = quarters % 2 ? h : w;
+  for (let k = 0; k < planes; k++) {
+    const plane = k * h * w;
+    for (let row = 0; row < h; row++) {
+      for (let col = 0; col < w; col++) {
+        const [y, x] =
+          quarters === 1 ? [w - 1 - col, row] : quarters === 2 ? [h - 1 - row, w - 1 - col] : [col, h - 1 - row];
+        found[plane + y * width + x] = data[plane + row * w + col];
+      }
+    }
+  }
+  return found;
+}
 
 /** The part [top, left, bottom, right] of planes×h×w numbers. */
 export function cropped(data, planes, [h, w], [top, left, bottom, right]) {

@@ -35,9 +35,8 @@ export function encodedPixels([H, W], { tilePixels, halo }) {
 }
 
 /**
- * Scales `picture` to `order` = { width, height, filter, sharpness, type, quality } and gives a Blob.
- * turn(work) runs work when it is this job's turn; progress is called with the number of pixels just encoded, of all
- * the pixels to encode.
+ * Scales `picture` to `order` = { width, height, filter, sharpness, ensemble, type, quality } and gives a Blob.
+ * turn(work) runs work when it is this job's turn; progress is called with the share that is done.
  */
 export async function scaled(network, picture, order, turn, progress) {
   const { width, height } = order;
@@ -66,7 +65,7 @@ export async function scaled(network, picture, order, turn, progress) {
       const cols = wholeAxis(W, width, left, right);
       const part = identity
         ? ownPixels(picture, rows, cols, planes)
-        : await turn(() => renderTile(network, picture, rows, cols, filter, planes));
+        : await renderTile(network, picture, rows, cols, filter, planes, order.ensemble ? 4 : 1, turn);
       for (let y = 0; y < stop - start; y++) {
         const from = y * (right - left) * planes;
         band.set(part.subarray(from, from + (right - left) * planes), (y * width + left) * planes);
@@ -87,15 +86,23 @@ function ownPixels(picture, rows, cols, planes) {
 }
 
 /** Samples of the output pixels of two axes: rows × columns × planes. */
-async function renderTile(network, picture, rows, cols, filter, planes) {
+async function renderTile(network, picture, rows, cols, filter, planes, turns, turn) {
   const [H, W] = picture.shape;
   const [top, bottom] = cellsNeeded(rows, H, filter);
   const [left, right] = cellsNeeded(cols, W, filter);
   const box = [top, left, bottom, right];
   const [y, x] = [since(rows, top), since(cols, left)];
   const values = async (read) => {
-    const cells = await network.encode(box, picture.shape, read);
-    return network.render(cells, y, x, filter, [top, left], picture.shape);
+    let sum = null;
+    for (let quarters = 0; quarters < turns; quarters++) {
+      const found = await turn(async () => {
+        const cells = await network.encode(box, picture.shape, read, quarters);
+        return network.render(cells, y, x, filter, [top, left], picture.shape);
+      });
+      sum?.forEach((value, i) => (sum[i] = value + found[i]));
+      sum ??= found;
+    }
+    return turns === 1 ? sum : sum.map((value) => value / turns);
   };
   const colours = await values((wide) => readColours(picture, wide, network.model.halo));
   const count = rows.cell.length * cols.cell.length;

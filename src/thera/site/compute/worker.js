@@ -11,15 +11,14 @@ import { Picture } from "./picture.js";
 import { scaled, tileCuts } from "./scaling.js";
 
 const SITE = new URL("../", import.meta.url);
-const KEPT = 128 << 20; // bytes of encoded tiles that are kept for the view
+const KEPT = 288 << 20; // bytes of encoded tiles that are kept for the view
 const VIEW_TILE = 192; // cells of a tile that is encoded for the view of a model drawn as tiles
 
 /** Runs `work` when no other worker of this site computes, in this tab or another: two at once are no faster. */
 const turn = (work) => (navigator.locks ? navigator.locks.request("thera-compute", work) : work());
 
 let runtime = null;
-let network = { name: "", ready: Promise.reject(new Error("No model is loaded.")) };
-network.ready.catch(() => {});
+const networks = new Map(); // name -> network
 const pictures = new Map(); // file and colours -> picture
 
 const tasks = {
@@ -27,15 +26,11 @@ const tasks = {
   async load({ model, threads, webgpu }) {
     runtime ??= loadRuntime(new URL("runtime/", SITE).href, { threads, webgpu });
     const ort = await runtime;
-    if (network.name !== model.name) {
-      const before = network;
+    if (!networks.has(model.name)) {
       const url = new URL(model.file, SITE).href;
-      const ready = Network.load(ort, { ...model, url }, new URL("compute/", SITE), webgpu);
-      network = { name: model.name, ready };
-      kept.clear();
-      await before.ready.then((old) => old.release(), () => {});
+      networks.set(model.name, await Network.load(ort, { ...model, url }, new URL("compute/", SITE), webgpu));
     }
-    (await network.ready).model = model;
+    networks.get(model.name).model = model;
   },
 
   /** The shape of a picture, and what its owner should know. */
@@ -47,8 +42,8 @@ const tasks = {
   },
 
   /** The packed field of the cells in `box`. */
-  async field({ file, box }, id) {
-    const loaded = await network.ready;
+  async field({ file, box, model }, id) {
+    const loaded = networks.get(model);
     const picture = await opened(file, true);
     const [top, left, bottom, right] = box ?? [0, 0, ...picture.shape];
     const packed = new PackedField([top, left, bottom, right], loaded.bank, loaded.kappa);
@@ -68,9 +63,20 @@ const tasks = {
     return packed.bytes;
   },
 
+  /** Encodes the whole picture, so that its tiles are there at once. */
+  async prepare({ file, model }, id) {
+    const loaded = networks.get(model);
+    const picture = await opened(file, true);
+    const [rows, cols] = picture.shape.map((n) => Math.ceil(n / VIEW_TILE));
+    for (let i = 0; i < rows * cols; i++) {
+      await keptTile(loaded, file, picture, [Math.floor(i / cols), i % cols]);
+      report(id, (i + 1) / (rows * cols), loaded);
+    }
+  },
+
   /** A part of the picture at another size, as a PNG: `region` = [x, y, w, h], `size` = [width, height] pixels. */
-  async tile({ file, region: [x, y, w, h], size: [width, height], filter, sharpness }) {
-    const loaded = await network.ready;
+  async tile({ file, model, region: [x, y, w, h], size: [width, height], filter, sharpness }) {
+    const loaded = networks.get(model);
     const picture = await opened(file, true);
     const [H, W] = picture.shape;
     const [rows, cols] = [partAxis(H, height, y, y + h), partAxis(W, width, x, x + w)];
@@ -92,8 +98,8 @@ const tasks = {
   },
 
   /** The picture at another size, as a file. */
-  async file({ file, order }, id) {
-    const loaded = await network.ready;
+  async file({ file, order, model }, id) {
+    const loaded = networks.get(model);
     const picture = await opened(file, false);
     return scaled(loaded, picture, order, turn, (share) => report(id, share, loaded));
   },
@@ -144,7 +150,7 @@ function partAxis(cells, size, low, high) {
 const kept = new Map();
 
 async function keptTile(loaded, file, picture, [row, col]) {
-  const key = `${file.key} ${network.name} ${row} ${col}`;
+  const key = `${file.key} ${loaded.model.name} ${row} ${col}`;
   let cells = kept.get(key);
   if (!cells) {
     const [H, W] = picture.shape;
@@ -170,6 +176,7 @@ async function gathered(loaded, file, picture, [top, left, bottom, right]) {
     height,
     features: new Float32Array(loaded.channels * height * width),
     pixels: new Float32Array(3 * height * width),
+    turns: 0,
   };
   for (let row = Math.floor(top / VIEW_TILE); row * VIEW_TILE < bottom; row++) {
     for (let col = Math.floor(left / VIEW_TILE); col * VIEW_TILE < right; col++) {

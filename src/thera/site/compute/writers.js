@@ -36,9 +36,14 @@ class CanvasWriter {
     const { width, channels } = this;
     const count = samples.length / channels / width;
     const image = new ImageData(width, count);
+    const opaque = this.type === "image/jpeg"; // which has no transparency: it is put on white
     for (let i = 0; i < width * count; i++) {
-      for (let k = 0; k < 3; k++) image.data[4 * i + k] = samples[i * channels + (channels === 1 ? 0 : k)];
-      image.data[4 * i + 3] = channels === 4 ? samples[4 * i + 3] : 255;
+      const alpha = channels === 4 ? samples[4 * i + 3] : 255;
+      for (let k = 0; k < 3; k++) {
+        const value = samples[i * channels + (channels === 1 ? 0 : k)];
+        image.data[4 * i + k] = opaque ? 255 + ((value - 255) * alpha) / 255 : value;
+      }
+      image.data[4 * i + 3] = opaque ? 255 : alpha;
     }
     this.context.putImageData(image, 0, this.row);
     this.row += count;

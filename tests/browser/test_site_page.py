@@ -1,0 +1,194 @@
+"""`thera site` in Chromium: a folder on a plain web host that enlarges pictures by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from site_page import Plain, decoded, png, served
+
+import thera
+from thera.cli.main import run
+
+ASTRONAUT = Path(__file__).parents[1] / "data" / "astronaut.png"
+CLOSE = 2.0  # levels of 255
+DESKTOP, PHONE = {"width": 1200, "height": 800}, {"width": 390, "height": 844}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("demo") / "site"
+    with pytest.raises(SystemExit) as ended:
+        run(["site", str(folder), "--picture", str(ASTRONAUT)])
+    assert ended.value.code == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    """The site on a web host that sends no headers of its own, as `python -m http.server`."""
+    with served(site, Plain) as url:
+        yield url
+
+
+class Visit:
+    """A page of the site in a browser of its own, and all that went wrong on it."""
+
+    def __init__(self, browser: Any, url: str, viewport: dict[str, int]) -> None:
+        self.context = browser.new_context(viewport=viewport)
+        self.page = self.context.new_page()
+        self.errors: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", lambda line: line.type == "error" and self.errors.append(line.text))
+        self.context.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(url)
+
+    def until(self, expression: str, seconds: float = 90) -> Any:
+        """Waits for something to be true; the page's policy forbids Playwright's own way to do so."""
+        end = time.monotonic() + seconds
+        while not (found := self._now(expression)):
+            assert time.monotonic() < end, f"never: {expression}; {self.errors}"
+            self.page.wait_for_timeout(50)
+        return found
+
+    def _now(self, expression: str) -> Any:
+        try:
+            return self.page.evaluate(expression)
+        except Exception as error:
+            if "context was destroyed" in str(error):  # it is loaded again to use threads
+                return None
+            raise
+
+    def live(self) -> None:
+        self.until("globalThis.thera?.status.mode === 'live' && !globalThis.thera.status.busy")
+
+    def give(self, name: str, data: bytes) -> None:
+        self.page.set_input_files("#files", {"name": name, "mimeType": "image/png", "buffer": data})
+
+    def download(self) -> tuple[str, bytes]:
+        with self.page.expect_download(timeout=120_000) as event:
+            self.page.click("#download")
+        return event.value.suggested_filename, Path(event.value.path()).read_bytes()
+
+
+@pytest.fixture
+def visit(browser: Any, address: str) -> Iterator[Visit]:
+    made = Visit(browser, address, DESKTOP)
+    yield made
+    made.context.close()
+    assert made.errors == []
+
+
+def photo() -> np.ndarray:
+    return np.asarray(Image.open(ASTRONAUT).convert("RGB"))
+
+
+def rendered(image: np.ndarray, scale: int) -> np.ndarray:
+    field = thera.load("edsr-air").encode(image.astype(np.float32) / 255)
+    return np.clip(255 * field.render(scale=scale, psf=thera.Seamless()).astype(np.float64), 0, 255)
+
+
+def test_the_first_picture_is_live_and_its_download_is_the_rendering(visit: Visit) -> None:
+    visit.live()
+    name, data = visit.download()
+    assert name == "astronaut_x4.png"
+    assert np.abs(decoded(data) - rendered(photo(), 4)).max() <= CLOSE
+
+
+def test_nothing_is_loaded_from_another_host_and_the_page_is_isolated(visit: Visit, address: str) -> None:
+    visit.live()
+    assert all(url.startswith((address, f"blob:{address}", "data:")) for url in visit.asked)
+    assert visit.page.evaluate("crossOriginIsolated")  # so that threads can be used, on a plain host
+    policy = visit.page.locator("meta[http-equiv=Content-Security-Policy]").get_attribute("content")
+    assert "default-src 'self'" in policy and "http" not in policy
+
+
+def test_it_works_without_a_network_after_the_first_visit(browser: Any, site: Path) -> None:
+    with served(site, Plain) as url:
+        visit = Visit(browser, url, DESKTOP)
+        visit.live()
+        visit.until(
+            "(async () => { const files = await (await fetch('files.json')).json();"
+            "const cache = await caches.open((await caches.keys())[0]);"
+            "return (await cache.keys()).length >= files.length; })()"
+        )
+    visit.context.set_offline(True)
+    visit.page.reload()
+    visit.live()
+    assert visit.download()[0] == "astronaut_x4.png"
+    visit.context.close()
+    assert visit.errors == []
+
+
+def test_a_download_goes_on_while_one_zooms_and_opens_another_picture(visit: Visit) -> None:
+    visit.live()
+    small = photo()[:40, :50]
+    visit.page.click("input[value='8']", force=True)
+    with visit.page.expect_download(timeout=120_000) as event:
+        visit.page.click("#download")
+        visit.page.click("#in")
+        visit.give("other.png", png(small))
+        visit.until("document.getElementById('title').textContent.startsWith('other.png')")
+    assert event.value.suggested_filename == "astronaut_x8.png"
+    made = decoded(Path(event.value.path()).read_bytes())
+    assert np.abs(made - rendered(photo(), 8)).max() <= CLOSE
+    visit.live()
+
+
+def test_encoding_and_downloads_can_be_stopped_and_started_again(visit: Visit) -> None:
+    visit.live()
+    large = np.tile(photo(), (4, 3, 1))  # takes seconds
+    visit.give("large.png", png(large))
+    visit.until("document.getElementById('status-action').textContent === 'Cancel'")
+    visit.page.click("#download")
+    visit.page.click("#status-action")
+    visit.until("document.getElementById('status-text').textContent.startsWith('Stopped')")
+    visit.until("document.querySelector('#jobs [data-state=running]')")
+    visit.page.click("#jobs button:has-text('Cancel')")
+    visit.until("document.querySelector('#jobs [data-state=cancelled]')")
+    visit.give("small.png", png(photo()[:20, :20]))
+    visit.live()
+    assert visit.page.locator("#jobs [data-state=cancelled] button", has_text="Start again").count() == 1
+
+
+def test_a_file_that_is_no_picture_is_named(visit: Visit) -> None:
+    visit.live()
+    visit.give("notes.txt", b"hello")
+    notice = visit.page.locator("#notices li")
+    notice.wait_for()
+    assert "notes.txt is no picture that this browser can read" in notice.inner_text()
+
+
+def test_plus_is_offered_with_its_time_and_drawn_in_tiles(visit: Visit) -> None:
+    visit.live()
+    visit.give("small.png", png(photo()[:24, :32]))
+    visit.until("document.getElementById('title').textContent.startsWith('small.png')")
+    visit.live()
+    plus = visit.page.locator("#models label", has_text="Plus")
+    assert "about" in plus.inner_text() or "under" in plus.inner_text()
+    plus.click()
+    visit.until("globalThis.thera.status.mode === 'tiles'")
+    visit.until(
+        "document.querySelectorAll('.thera-tiles img').length > 0"
+        " && !document.querySelector('.thera-tiles img:not([data-done])')"
+    )
+    assert visit.page.evaluate(
+        "[...document.querySelectorAll('.thera-tiles img')].every((image) => image.naturalWidth > 0)"
+    )
+
+
+def test_on_a_phone_the_download_is_one_thumb_away(browser: Any, address: str) -> None:
+    visit = Visit(browser, address, PHONE)
+    visit.live()
+    assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    with visit.page.expect_download(timeout=120_000) as event:
+        visit.page.click("#bar-download")
+    assert event.value.suggested_filename == "astronaut_x4.png"
+    visit.context.close()
+    assert visit.errors == []
