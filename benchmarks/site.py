@@ -5,7 +5,8 @@
 - seconds for a million pixels of the input, enlarged ×4 to a PNG: the site's WASM with 1 and 2 threads,
   and the program's ONNX Runtime with as many;
 - seconds for a picture of 512×512, enlarged ×4;
-- --large: the most memory that the page takes for 12 megapixels, in the first minutes of a download.
+- with --large, instead: the most memory that the page takes for 12 megapixels, in the first minutes of a
+  download.
 
 Beside the time that passed, the processor's own time is printed: on a busy machine, that divided by the
 threads is what an idle one takes. --quick takes smaller pictures.
@@ -126,14 +127,28 @@ def large(browser: Any, url: str, seconds: float) -> None:
         page.click("#download")
         page.wait_for_timeout(1000 * seconds)
         shown = page.locator("#jobs li").inner_text().replace("\n", " ")
-    print(f"\n4,000×3,000 ×4, {seconds:.0f} s of it ({shown}): {memory.bytes / 2**20:.0f} MiB at most")
+    print(f"4,000×3,000 ×4, {seconds:.0f} s of it ({shown}): {memory.bytes / 2**20:.0f} MiB at most")
+
+
+def speeds(browser: Any, url: str, sides: dict[str, int]) -> None:
+    print(f"{os.cpu_count()} cores; load {os.getloadavg()[0]:.1f}\n")
+    print("| ×4 to a PNG | threads | s/Mpx | processor s/Mpx |\n| --- | ---: | ---: | ---: |")
+    for model, side in sides.items():
+        picture, per = photograph(side, side), 1e6 / side**2
+        for threads in (1, 2):
+            passed, cpu = in_browser(browser, url, model, picture, side, threads)
+            print(f"| {model}, site | {threads} | {per * passed:.1f} | {per * cpu:.1f} |", flush=True)
+            passed, cpu = in_python(model, picture, threads)
+            print(f"| {model}, program | {threads} | {per * passed:.1f} | {per * cpu:.1f} |", flush=True)
+    passed, cpu = in_browser(browser, url, "edsr-air", photograph(512, 512), 512, 2)
+    print(f"\n512×512 ×4, edsr-air, 2 threads: {passed:.1f} s ({cpu:.1f} s of processor)")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--chromium", default=shutil.which("chromium"), help="path of the browser")
     parser.add_argument("--quick", action="store_true", help="smaller pictures")
-    parser.add_argument("--large", action="store_true", help="also the memory for 12 megapixels")
+    parser.add_argument("--large", action="store_true", help="the memory for 12 megapixels")
     given = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
@@ -142,26 +157,10 @@ def main() -> None:
         write_site(Path(folder) / "site")
         browser = playwright.chromium.launch(executable_path=given.chromium, args=SOFTWARE_GL)
         with served(Path(folder) / "site") as url:
-            print(f"{os.cpu_count()} cores; load {os.getloadavg()[0]:.1f}\n")
-            print("| ×4 to a PNG | threads | s/Mpx | processor s/Mpx |\n| --- | ---: | ---: | ---: |")
-            for model, side in sides.items():
-                picture = photograph(side, side)
-                for threads in (1, 2):
-                    rows = {
-                        "site": in_browser(browser, url, model, picture, side, threads),
-                        "program": in_python(model, picture, threads),
-                    }
-                    for name, (passed, cpu) in rows.items():
-                        per = 1e6 / side**2
-                        print(
-                            f"| {model}, {name} | {threads} | {per * passed:.1f} | {per * cpu:.1f} |",
-                            flush=True,
-                        )
-            picture = photograph(512, 512)
-            passed, cpu = in_browser(browser, url, "edsr-air", picture, 512, 2)
-            print(f"\n512×512 ×4, edsr-air, 2 threads: {passed:.1f} s ({cpu:.1f} s of processor)")
             if given.large:
-                large(browser, url, 60 if given.quick else 240)
+                large(browser, url, 100 if given.quick else 400)
+            else:
+                speeds(browser, url, sides)
         browser.close()
 
 

@@ -25,7 +25,7 @@ DESCRIPTION = "site.json"
 #: What a site runs unless asked otherwise, the default first.
 MODELS = ("edsr-air", "edsr-plus")
 #: Pixels of a tile, its halo included. A browser takes 1.2 and 9 kB of memory for each.
-TILE_PIXELS = {"air": 400_000, "plus": 52_000}
+TILE_PIXELS = {"air": 300_000, "plus": 52_000}
 #: Pictures that every browser can show.
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".avif")
 #: Files of the npm package onnxruntime-web: always, and for WebGPU.

@@ -97,9 +97,12 @@ function between(fine, coarse) {
 /**
  * Limits `values` (rows × columns, in [0, 255]) to the range of the alpha around each output pixel. alpha: h×w, whose
  * first cell is 0 of both axes.
+ * @param {Float32Array} values @param {Float32Array} alpha @param {number[]} shape @param {any} rows @param {any} cols
  */
 export function limitAlpha(values, alpha, [h, w], rows, cols) {
-  const reach = [rows, cols].map(({ step }) => (Math.max(rows.step, cols.step) > 1 ? Math.round(step / 2) : 0));
+  const reachOf = ({ step }) => (Math.max(rows.step, cols.step) > 1 ? Math.round(step / 2) : 0);
+  /** @type {[number, number]} */
+  const reach = [reachOf(rows), reachOf(cols)];
   const low = extreme(alpha, [h, w], reach, Math.min);
   const high = extreme(alpha, [h, w], reach, Math.max);
   const [ys, xs] = [neighbours(rows, h), neighbours(cols, w)];

@@ -16,7 +16,7 @@ export class Engine {
   static async start(site) {
     let webgpu = false;
     if (site.webgpu) {
-      const adapter = await globalThis.navigator.gpu?.requestAdapter().catch(() => null);
+      const adapter = await /** @type {any} */ (navigator).gpu?.requestAdapter().catch(() => null);
       webgpu = Boolean(adapter) && !adapter.info?.isFallbackAdapter;
     }
     const threads = globalThis.crossOriginIsolated ? Math.min(navigator.hardwareConcurrency || 1, 8) : 1;
@@ -91,22 +91,42 @@ export class Engine {
   }
 }
 
+/**
+ * @typedef {Object} Task
+ * @property {any} message to the worker
+ * @property {(share: number) => void} progress
+ * @property {number} expected seconds
+ * @property {(result: any) => void} resolve
+ * @property {(error: Error) => void} reject
+ * @property {number} share that the worker has reported
+ * @property {number} part the first share that it has reported: that of a tile
+ * @property {number} since when it has reported, in milliseconds
+ * @property {ReturnType<typeof setInterval> | undefined} ticking
+ */
+
 /** One worker and what waits for it. Tasks run in order; the one that runs is stopped by ending the worker. */
 class Lane {
   /** @param {Engine} engine */
   constructor(engine) {
     this.engine = engine;
+    /** @type {Worker | null} */
     this.worker = null;
     this.models = new Set(); // that the worker has loaded
+    /** @type {Task[]} */
     this.queue = [];
+    /** @type {Task | null} */
     this.running = null;
     this.count = 0;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.resting = undefined;
   }
 
-  /** @param {Watch} watch */
-  ask(message, { progress = () => {}, signal } = {}, expected = 0) {
+  /** @param {any} message @param {Watch} watch @returns {Promise<any>} */
+  ask(message, watch = {}, expected = 0) {
+    const { progress = () => {}, signal } = watch;
     return new Promise((resolve, reject) => {
-      const task = { message, progress, expected, resolve, reject, signal };
+      /** @type {Task} */
+      const task = { message, progress, expected, resolve, reject, share: 0, part: 0, since: 0, ticking: undefined };
       if (signal?.aborted) return reject(aborted());
       signal?.addEventListener("abort", () => this.#drop(task));
       this.queue.push(task);
@@ -118,6 +138,7 @@ class Lane {
     if (this.worker) this.ask({ task: "forget", file: source }).catch(() => {});
   }
 
+  /** @param {Task} task */
   #drop(task) {
     if (task === this.running) {
       this.#end();
@@ -147,6 +168,7 @@ class Lane {
     });
   }
 
+  /** @param {Task} task */
   async #run(task) {
     this.worker ??= new Worker(new URL("worker.js", import.meta.url), { type: "module" });
     const { model } = task.message;
@@ -159,25 +181,27 @@ class Lane {
   }
 
   // Between two reports of the worker, the progress is what the clock says.
+  /** @param {Task} task */
   #estimate(task) {
     task.share = 0;
     task.since = performance.now();
     task.ticking = setInterval(() => {
       const passed = (performance.now() - task.since) / 1000;
-      const part = task.part ?? 1;
+      const part = task.part || 1;
       const guess = task.expected ? Math.min(0.95 * part, passed / task.expected) : 0;
       task.progress(Math.min(0.99, task.share + guess));
     }, TICK);
   }
 
+  /** @param {any} message @param {Task} task @returns {Promise<any>} */
   #send(message, task) {
-    const { worker } = this;
+    const worker = /** @type {Worker} */ (this.worker);
     const id = ++this.count;
     return new Promise((resolve, reject) => {
       worker.onmessage = ({ data }) => {
         if (data.id !== id) return;
         if ("progress" in data) {
-          task.part ??= data.progress;
+          task.part ||= data.progress;
           task.share = data.progress;
           task.since = performance.now();
           this.engine.learn(message.model, data.speed);

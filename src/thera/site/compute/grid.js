@@ -91,6 +91,7 @@ function blended(axis, cells, step) {
   const length = axis.cell.length;
   const reach = 1.001 * BLEND_REACH;
   const [low, high] = [Math.max(axis.cell[0] - 1, 0), Math.min(axis.cell[length - 1] + 2, cells)];
+  /** @type {number[][]} */
   const [cell, offset] = [[], []];
   const place = new Map(); // of each cell, the sample of output pixel 0 as if it had one
   let i0 = 0;
@@ -132,6 +133,7 @@ export function patches({ cell, offset, step }) {
   }
   longest += 1;
   const length = Math.ceil(longest / Math.ceil(longest / LARGEST_PATCH));
+  /** @type {number[][]} */
   const [cells, shift] = [[], []];
   const index = new Int32Array(n);
   for (let i = 0; i < n; i++) {

@@ -35,8 +35,22 @@ export class Network {
     return network;
   }
 
+  channels = 0;
+  count = 0; // of the components
+  kappa = 0;
+  /** @type {number[][]} the frequencies: down the rows, along the columns */
+  bank = [];
+  /** @type {number[][][]} the bank for each number of quarter turns */
+  banks = [];
+
   constructor(ort, model, encoder, rendering, packing) {
-    Object.assign(this, { ort, model, encoder, rendering, packing });
+    this.ort = ort;
+    this.model = model;
+    this.encoder = encoder;
+    this.rendering = rendering;
+    this.packing = packing;
+    /** @type {any} the last layer, transposed; and with its amplitudes channel by channel */
+    this.head = this.headByChannel = null;
     this.encoded = { pixels: 0, seconds: 0 };
   }
 
@@ -85,6 +99,7 @@ export class Network {
   /**
    * Encodes the cells of `box` = [top, left, bottom, right]. `read` gives the pixels of a box, 3×h×w in [0, 1].
    * turns: how many quarters the picture is turned before, for the mean of four turns.
+   * @param {number[]} box @param {number[]} shape @param {(box: number[]) => Float32Array} read @param {number} turns
    * @returns {Promise<Cells>}
    */
   async encode(box, [H, W], read, turns = 0) {
@@ -158,7 +173,7 @@ export class Network {
   }
 
   async #evaluate(bank, shared, lines, across) {
-    const shift = (waves, { shift }) => {
+    const phases = (waves, { shift }) => {
       const found = new Float32Array(waves.length * shift.length);
       waves.forEach((w, k) => shift.forEach((at, i) => (found[k * shift.length + i] = wrapped(w * at))));
       return found;
@@ -168,8 +183,8 @@ export class Network {
       ...shared,
       rows: this.integers(lines.cell),
       cols: this.integers(across.cell),
-      down: this.tensor(shift(bank[0], lines), [this.count, p, 1]),
-      along: this.tensor(shift(bank[1], across), [this.count, 1, q]),
+      down: this.tensor(phases(bank[0], lines), [this.count, p, 1]),
+      along: this.tensor(phases(bank[1], across), [this.count, 1, q]),
       size: this.integers([p, q, lines.length, across.length]),
     });
     return found.values.data;
@@ -223,7 +238,8 @@ const part = ({ cell, shift, length, step }, start, stop) => ({
   step,
 });
 
-/** Planes×h×w numbers, turned by quarters as numpy.rot90 does. */
+/** Planes×h×w numbers, turned by quarters as numpy.rot90 does.
+ * @param {Float32Array} data @param {number} planes @param {number[]} shape @param {number} quarters */
 function turned(data, planes, [h, w], quarters) {
   if (quarters === 0) return data;
   const found = new Float32Array(data.length);
@@ -241,7 +257,8 @@ function turned(data, planes, [h, w], quarters) {
   return found;
 }
 
-/** The part [top, left, bottom, right] of planes×h×w numbers. */
+/** The part [top, left, bottom, right] of planes×h×w numbers.
+ * @param {Float32Array} data @param {number} planes @param {number[]} shape @param {number[]} box */
 export function cropped(data, planes, [h, w], [top, left, bottom, right]) {
   const [rows, cols] = [bottom - top, right - left];
   const found = new Float32Array(planes * rows * cols);
@@ -256,6 +273,11 @@ export function cropped(data, planes, [h, w], [top, left, bottom, right]) {
 
 // Samples (rows × columns × 3) to output pixels along one axis (0: down the rows). index: where the samples of the axis
 // lie; taps: which of them make an output pixel.
+/**
+ * @param {Float32Array} data @param {number[]} shape @param {Int32Array} index
+ * @param {{index: Int32Array, weight: Float32Array}[] | null} taps @param {number} axis
+ * @returns {{data: Float32Array, shape: number[]}}
+ */
 function reduced(data, [rows, cols], index, taps, axis) {
   const sums = (taps ?? [{ index: index.map((_, i) => i), weight: null }]).map((tap) => ({
     index: tap.index.map((i) => index[i]),

@@ -4,9 +4,11 @@ const MAGIC = "THERAFLD";
 
 /** The packed field of a box of cells, filled in part by part. */
 export class PackedField {
+  /** @param {number[]} box @param {number[][]} bank @param {number} kappa */
   constructor([top, left, bottom, right], bank, kappa) {
     this.origin = [top, left];
-    [this.height, this.width] = [bottom - top, right - left];
+    this.height = bottom - top;
+    this.width = right - left;
     this.count = bank[0].length;
     const facts = { width: this.width, height: this.height, components: bank, kappa };
     let header = new TextEncoder().encode(JSON.stringify(facts));
@@ -20,7 +22,10 @@ export class PackedField {
     this.layers = new Uint16Array(this.bytes.buffer, start);
   }
 
-  /** Puts in some cells, the first of which is `first` of the picture: their waves (c×P×4 half floats) and pixels. */
+  /**
+   * Puts in some cells, the first of which is `first` of the picture: their waves (c×P×4 half floats) and pixels.
+   * @param {Uint16Array} waves @param {Float32Array} pixels @param {number[]} first @param {number[]} shape
+   */
   put(waves, pixels, first, [h, w]) {
     const [top, left] = [first[0] - this.origin[0], first[1] - this.origin[1]];
     const area = h * w;

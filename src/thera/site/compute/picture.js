@@ -28,6 +28,12 @@ export class Picture {
     return new Picture(bitmap, metadata);
   }
 
+  grey = true;
+  alpha = false;
+  /** @type {OffscreenCanvas | null} */
+  canvas = null;
+
+  /** @param {ImageBitmap} bitmap @param {import("./metadata.js").Metadata} metadata */
   constructor(bitmap, metadata) {
     this.bitmap = bitmap;
     this.metadata = metadata;
@@ -38,8 +44,6 @@ export class Picture {
   // Whether all of it is grey, and whether anything shows through.
   #scan() {
     const [H, W] = this.shape;
-    this.grey = true;
-    this.alpha = false;
     for (let top = 0; top < H; top += SCAN_ROWS) {
       const data = this.samples([top, 0, Math.min(H, top + SCAN_ROWS), W]);
       for (let i = 0; i < data.length; i += 4) {
@@ -49,19 +53,19 @@ export class Picture {
     }
   }
 
-  /** The RGBA samples of a box [top, left, bottom, right]. */
+  /** The RGBA samples of a box [top, left, bottom, right]. @param {number[]} box */
   samples([top, left, bottom, right]) {
     const [h, w] = [bottom - top, right - left];
     if (!this.canvas || this.canvas.width !== w || this.canvas.height !== h) {
       this.canvas = new OffscreenCanvas(w, h);
-      this.context = this.canvas.getContext("2d", { willReadFrequently: true });
-      this.context.globalCompositeOperation = "copy";
     }
-    this.context.drawImage(this.bitmap, left, top, w, h, 0, 0, w, h);
-    return this.context.getImageData(0, 0, w, h).data;
+    const context = /** @type {any} */ (this.canvas.getContext("2d", { willReadFrequently: true }));
+    context.globalCompositeOperation = "copy";
+    context.drawImage(this.bitmap, left, top, w, h, 0, 0, w, h);
+    return context.getImageData(0, 0, w, h).data;
   }
 
-  /** The colours of a box, 3×h×w in [0, 1]; what is transparent lies on white. */
+  /** The colours of a box, 3×h×w in [0, 1]; what is transparent lies on white. @param {number[]} box */
   colours(box) {
     const data = this.samples(box);
     const area = data.length / 4;

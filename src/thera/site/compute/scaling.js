@@ -6,20 +6,24 @@ import { cellsNeeded, firstAt, since, wholeAxis } from "./grid.js";
 import { cropped } from "./network.js";
 import { openWriter } from "./writers.js";
 
+const LEAST = 32; // cells of a tile's side
+const BAND = 64 << 20; // bytes of output that are held
+const WRITTEN = 64; // rows that are written at a time
+
 /** Cuts n cells into equal parts of at most `side`. */
 export function cuts(n, side) {
   const count = Math.ceil(n / side);
   return Array.from({ length: count + 1 }, (_, i) => Math.round((n * i) / count));
 }
 
-/** The parts of the two axes of cells for tiles of at most `pixels`, their halo included. */
-export function tileCuts([H, W], pixels, halo) {
-  const side = Math.max(32, Math.floor(Math.sqrt(pixels)) - 2 * halo);
-  // A picture of few pixels is one tile, whatever its shape.
-  if (H * W <= pixels) return [[0, H], [0, W]];
-  // Along an axis that one tile spans, no halo is needed, so that the other may be longer.
-  const along = H <= side ? Math.max(side, Math.floor(pixels / H) - 2 * halo) : side;
-  const down = W <= side ? Math.max(side, Math.floor(pixels / W) - 2 * halo) : side;
+/** The parts of the two axes of cells for tiles of at most `pixels`, their halo included, and `tallest` rows. */
+export function tileCuts([H, W], pixels, halo, tallest = Infinity) {
+  if (H * W <= pixels && H <= tallest) return [[0, H], [0, W]]; // one tile, whatever its shape
+  const square = Math.max(LEAST, Math.floor(Math.sqrt(pixels)) - 2 * halo);
+  // Along an axis that one tile spans no halo is needed, so that the other may be longer.
+  const longest = W <= square ? Math.floor(pixels / W) - 2 * halo : square;
+  const down = Math.max(LEAST, Math.min(H, tallest, longest));
+  const along = Math.max(LEAST, Math.floor(pixels / Math.min(H, down + 2 * halo)) - 2 * halo);
   return [cuts(H, down), cuts(W, along)];
 }
 
@@ -45,7 +49,8 @@ export async function scaled(network, picture, order, turn, progress) {
   const planes = picture.alpha ? 4 : picture.grey ? 1 : 3;
   const writer = openWriter(order.type, width, height, planes, picture.metadata, order.quality);
   const identity = width === W && height === H && order.filter === "gaussian" && order.sharpness === 1;
-  const [rowCuts, colCuts] = tileCuts(picture.shape, network.model.tilePixels, network.model.halo);
+  const tallest = Math.floor((BAND / (width * planes)) * (H / height));
+  const [rowCuts, colCuts] = tileCuts(picture.shape, network.model.tilePixels, network.model.halo, tallest);
   const tiles = [];
   for (let r = 0; r + 1 < rowCuts.length; r++) {
     const [start, stop] = [rowCuts[r], rowCuts[r + 1]].map((cut) => firstAt(H, height, cut));
@@ -72,7 +77,8 @@ export async function scaled(network, picture, order, turn, progress) {
       }
       progress(++done / total);
     }
-    await writer.rows(band);
+    const line = WRITTEN * width * planes;
+    for (let at = 0; at < band.length; at += line) await writer.rows(band.subarray(at, at + line));
   }
   return writer.end();
 }
@@ -93,14 +99,13 @@ async function renderTile(network, picture, rows, cols, filter, planes, turns, t
   const box = [top, left, bottom, right];
   const [y, x] = [since(rows, top), since(cols, left)];
   const values = async (read) => {
-    let sum = null;
+    let sum = new Float32Array(0);
     for (let quarters = 0; quarters < turns; quarters++) {
       const found = await turn(async () => {
         const cells = await network.encode(box, picture.shape, read, quarters);
         return network.render(cells, y, x, filter, [top, left], picture.shape);
       });
-      sum?.forEach((value, i) => (sum[i] = value + found[i]));
-      sum ??= found;
+      sum = quarters ? sum.map((value, i) => value + found[i]) : found;
     }
     return turns === 1 ? sum : sum.map((value) => value / turns);
   };

@@ -17,6 +17,7 @@ const VIEW_TILE = 192; // cells of a tile that is encoded for the view of a mode
 /** Runs `work` when no other worker of this site computes, in this tab or another: two at once are no faster. */
 const turn = (work) => (navigator.locks ? navigator.locks.request("thera-compute", work) : work());
 
+/** @type {Promise<any> | null} */
 let runtime = null;
 const networks = new Map(); // name -> network
 const pictures = new Map(); // file and colours -> picture
@@ -28,7 +29,7 @@ const tasks = {
     const ort = await runtime;
     if (!networks.has(model.name)) {
       const url = new URL(model.file, SITE).href;
-      networks.set(model.name, await Network.load(ort, { ...model, url }, new URL("compute/", SITE), webgpu));
+      networks.set(model.name, await Network.load(ort, { ...model, url }, new URL("compute/", SITE).href, webgpu));
     }
     networks.get(model.name).model = model;
   },
@@ -93,7 +94,7 @@ const tasks = {
       image.data[4 * i + 3] = 255;
     }
     const canvas = new OffscreenCanvas(width, height);
-    canvas.getContext("2d").putImageData(image, 0, 0);
+    canvas.getContext("2d")?.putImageData(image, 0, 0);
     return canvas.convertToBlob();
   },
 
@@ -203,14 +204,14 @@ function paste(target, [H, W], source, [h, w], planes, [top, left]) {
 }
 
 let last = Promise.resolve();
-onmessage = ({ data }) => {
+addEventListener("message", ({ data }) => {
   last = last.then(async () => {
     try {
       const result = await tasks[data.task](data, data.id);
       const transfer = result instanceof Uint8Array ? [result.buffer] : [];
       postMessage({ id: data.id, result }, { transfer });
     } catch (error) {
-      postMessage({ id: data.id, error: error.message || String(error) });
+      postMessage({ id: data.id, error: /** @type {Error} */ (error).message || String(error) });
     }
   });
-};
+});

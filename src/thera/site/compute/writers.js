@@ -25,7 +25,12 @@ export function refusal(type, width, height) {
 
 class CanvasWriter {
   constructor(type, width, height, channels, metadata, quality) {
-    Object.assign(this, { type, width, channels, metadata, quality, row: 0 });
+    this.type = type;
+    this.width = width;
+    this.channels = channels;
+    this.metadata = metadata;
+    this.quality = quality;
+    this.row = 0;
     this.canvas = new OffscreenCanvas(width, height);
     const context = this.canvas.getContext("2d", { alpha: channels === 4, willReadFrequently: true });
     if (!context) throw new Error(`This browser has no room for ${width} × ${height} pixels: choose PNG.`);
@@ -59,7 +64,11 @@ class CanvasWriter {
 
 class PngWriter {
   constructor(width, height, channels, metadata) {
-    Object.assign(this, { width, height, channels, metadata });
+    this.width = width;
+    this.height = height;
+    this.channels = channels;
+    this.metadata = metadata;
+    /** @type {Blob[]} */
     this.parts = [];
     this.stream = new CompressionStream("deflate");
     this.writer = this.stream.writable.getWriter();
@@ -69,6 +78,7 @@ class PngWriter {
 
   async #read() {
     const reader = this.stream.readable.getReader();
+    /** @type {Uint8Array[]} */
     let waiting = [];
     let count = 0;
     for (;;) {

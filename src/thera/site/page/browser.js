@@ -5,7 +5,19 @@ import { pixelsOf } from "./sizes.js";
 
 /** @typedef {import("./backend.js").Picture} Picture */
 /** @typedef {import("./backend.js").Job} Job */
+/** @typedef {import("./backend.js").Backend} Backend */
 /** @typedef {import("./compute/engine.js").Engine} Engine */
+
+/** @typedef {import("./compute/engine.js").Source} Source */
+/** @typedef {{picture: Picture, source: Source, type: string, image: string, thumbnail: string}} Entry */
+/**
+ * @typedef {Object} Work
+ * @property {Job} job
+ * @property {(signal: AbortSignal) => Promise<any>} run
+ * @property {AbortController} stop
+ * @property {any} result
+ * @property {string} url of its file
+ */
 
 const LIVE = 64; // components that the page's GPU sums
 const MOST_CELLS = 1 << 19; // that are encoded for one view: 140 MB of packed field
@@ -21,15 +33,15 @@ const FORMATS = [
 ];
 const PERIOD = 200; // milliseconds between two reports of the same job
 
-/** @implements {import("./backend.js").Backend} */
+/** @implements {Backend} */
 export class BrowserBackend {
   can = { open: true, download: true, tiles: true };
   privacy = "All of the work is done in this browser: no picture leaves your computer.";
   /** @type {(snapshot: import("./backend.js").Snapshot) => void} */
   #listener = () => {};
-  /** @type {Map<string, {picture: Picture, source: {key: string, blob: File}, type: string, image: string, thumbnail: string}>} */
+  /** @type {Map<string, Entry>} */
   #pictures = new Map();
-  /** @type {Map<string, {job: Job, run: (signal: AbortSignal) => Promise<any>, stop: AbortController, result: any, url: string}>} */
+  /** @type {Map<string, Work>} */
   #jobs = new Map();
   #count = 0;
 
@@ -257,8 +269,11 @@ export class BrowserBackend {
   }
 }
 
-/** The URL of a picture on white, made smaller by `factor` if that is below 1. */
-async function reduced(/** @type {File} */ file, /** @type {number} */ width, /** @type {number} */ height, /** @type {number} */ factor) {
+/**
+ * The URL of a picture on white, made smaller by `factor` if that is below 1.
+ * @param {File} file @param {number} width @param {number} height @param {number} factor
+ */
+async function reduced(file, width, height, factor) {
   const scale = Math.min(1, factor);
   const [w, h] = [width, height].map((side) => Math.max(1, Math.round(side * scale)));
   const bitmap = await createImageBitmap(file, { resizeWidth: w, resizeHeight: h, resizeQuality: "high" });
