@@ -75,6 +75,8 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, Response])
         if task.done():
             return task.result()
         return Response(status_code=GONE)
+    except asyncio.CancelledError:  # the server ends
+        return Response(status_code=503, headers={"Retry-After": str(RETRY)})
     finally:
         gone.cancel()
         if not task.done():
