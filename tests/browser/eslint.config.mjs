@@ -3,7 +3,9 @@
 const names = `document window globalThis location navigator addEventListener devicePixelRatio fetch console crypto
 URL URLSearchParams XMLHttpRequest EventSource Response AbortController Image ImageData File DataTransfer Event
 OffscreenCanvas createImageBitmap requestAnimationFrame setTimeout clearTimeout queueMicrotask performance atob
-TextDecoder ResizeObserver IntersectionObserver CSS HTMLElement HTMLImageElement`.split(/\s+/);
+TextDecoder ResizeObserver IntersectionObserver CSS HTMLElement HTMLImageElement
+Blob TextEncoder CompressionStream DecompressionStream DOMException Worker localStorage sessionStorage setInterval
+clearInterval postMessage self caches Headers`.split(/\s+/);
 
 export default [
   {

@@ -23,6 +23,8 @@ TOOLS = {
         "tests/browser/eslint.config.mjs",
         "src/thera/web/page",
         "src/thera/pages",
+        "src/thera/site/page",
+        "src/thera/site/compute",
     ),
 }
 

@@ -39,7 +39,7 @@ WEBGPU = (
 
 #: What a site's page has beside that of `thera app`. Nothing may be loaded from another host.
 HEAD = """\
-    <meta name="description" content="Pictures at any size, in your browser. No picture leaves your computer." />
+    <meta name="description" content="Pictures at any size, in your browser: none leaves your computer." />
     <meta name="theme-color" content="#17181a" />
     <meta http-equiv="Content-Security-Policy" content="default-src 'self' blob: data:; \
 script-src 'self' 'wasm-unsafe-eval'; worker-src 'self' blob:; style-src 'self' 'unsafe-inline'" />
