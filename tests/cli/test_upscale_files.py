@@ -537,3 +537,11 @@ def test_values_that_nobody_sees_are_no_reason_to_refuse_a_format(thera, tmp_pat
         assert result == (0, "", "")
     made = np.asarray(Image.open(tmp_path / "b.png"))
     assert (made[:28, :, 3] == 0).all() and (made[32:, :, 3] == 255).all()
+
+
+def test_linear_light_changes_what_is_scaled_down(thera, tmp_path, png):
+    (tmp_path / "a.png").write_bytes(png)
+    for name, *options in (("b.png",), ("c.png", "--linear")):
+        assert thera("upscale", tmp_path / "a.png", tmp_path / name, "-s", 0.5, *options).status == 0
+    stored, linear = (np.asarray(Image.open(tmp_path / name), int) for name in ("b.png", "c.png"))
+    assert linear.mean() > stored.mean() + 0.1

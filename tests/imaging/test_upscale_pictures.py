@@ -1,5 +1,7 @@
 """`thera.upscale` and what lies beneath it: planes, alpha, depth."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -7,13 +9,16 @@ from PIL import Image
 import thera
 from thera.errors import InvalidInput
 from thera.field.grid import Axis
+from thera.imaging.files import prepare_file
 from thera.imaging.picture import Picture
+from thera.imaging.reading import read
 from thera.imaging.sizing import TargetSize
 from thera.memory import human_bytes, parse_bytes
 from thera.values.alpha import AlphaLimits
 from thera.values.planes import interpolated, interpolated_at
 from thera.values.ranges import Range
 from thera.values.survey import FloatRange
+from thera.values.transfer import HLG, LINEAR, PQ, SRGB, from_light, to_light
 
 
 @pytest.mark.parametrize("shape", [(9, 7), (9, 7, 1), (9, 7, 2), (9, 7, 3), (9, 7, 4)], ids=str)
@@ -281,3 +286,23 @@ def test_ranges_of_floats_leave_out_outliers_and_are_the_same_in_pieces():
             assert wanted.range == Range(low, high)
     far = np.append(rng.normal(1000, 10, 1000), 1e6)
     assert Range.of(far).high < 1100
+
+
+def test_bright_dots_keep_their_light_in_linear_light_alone(tmp_path):
+    dots = np.zeros((48, 48, 3), np.uint16)  # 8 bits would round faint light to black
+    dots[6::12, 6::12] = 65535
+    light = []
+    for linear in (False, True):
+        picture = replace(Picture.of_channels(dots), linear=linear)
+        output = tmp_path / f"{linear}.png"
+        prepare_file(picture, output, thera.load("edsr-air"), TargetSize(scale=0.25)).run()
+        light.append(16 * to_light(read(output).samples / np.float32(65535), SRGB).sum() / (16 * 3))
+    assert light[0] < 0.3 and light[1] == pytest.approx(1, abs=0.15)
+
+
+@pytest.mark.parametrize("transfer", [SRGB, LINEAR, PQ, HLG])
+def test_light_and_samples_are_inverse_to_each_other(transfer):
+    values = np.linspace(0, 1, 301, dtype=np.float32)
+    light = to_light(values, transfer)
+    assert (light[0], light[-1]) == pytest.approx((0, 1), abs=1e-4) and (np.diff(light) >= 0).all()
+    np.testing.assert_allclose(from_light(light, transfer), values, atol=1e-4)

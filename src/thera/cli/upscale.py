@@ -24,6 +24,7 @@ from thera.errors import InvalidInput
 from thera.files import reason_of
 from thera.geo.safe import is_product
 from thera.imaging import AUTO
+from thera.imaging.formats import FORMATS
 from thera.models.choice import ModelChoice
 
 if TYPE_CHECKING:
@@ -88,9 +89,16 @@ def paper_of(text: str) -> "Paper":
     type=BYTES,
     help="The memory limit; it decides the size of tiles. [default: 4GiB, or half of the machine's]",
 )
-@click.option("--format", "form", help="png, jpeg, webp, avif, tiff or bmp, whatever OUTPUT's name says.")
 @click.option(
-    "--quality", type=click.IntRange(1, 100), help="For JPEG and WebP (95), AVIF (90). 100 is lossless WebP."
+    "--linear",
+    is_flag=True,
+    help="Scale in linear light: bright dots keep their light when a picture is scaled down.",
+)
+@click.option("--format", "form", help=f"{', '.join(FORMATS)}, whatever OUTPUT's name says.")
+@click.option(
+    "--quality",
+    type=click.IntRange(1, 100),
+    help="For JPEG and WebP (95), AVIF (90), JPEG XL (100). 100 is lossless WebP and JPEG XL.",
 )
 @click.option(
     "--alpha",
@@ -322,7 +330,7 @@ def request_of(
     from thera.geo.files import Request
     from thera.geo.upscaling import Choice
     from thera.imaging.files import FileOptions
-    from thera.imaging.formats import FORMATS, format_named
+    from thera.imaging.formats import format_named
     from thera.imaging.reading import MAX_PIXELS
     from thera.imaging.sizing import TargetSize
     from thera.tiled import Options

@@ -86,6 +86,8 @@ def prepare(
     """
     source, file = item.source, request.file
     if request.is_raster(item):
+        if file.linear:
+            raise InvalidInput(f"{source} is a raster, and --linear is for pictures: leave it out.")
         return _prepare_raster(item, model, request)
     if item.output is not None:  # a bad output is refused before anything is read
         check_place(item.output, file.overwrite, source)

@@ -123,6 +123,7 @@ class FileOptions:
     `form`: the output's format; by default the one that its name says.
     `quality`: the quality of JPEG, JPEG XL, WebP and AVIF. `strip`: drop all metadata.
     `alpha`: "cover" for transparency, or "data" for an ordinary channel: colours count even where it is 0.
+    `linear`: scale in linear light, so that bright dots keep their light when a picture is scaled down.
     """
 
     form: Format | None = None
@@ -131,11 +132,13 @@ class FileOptions:
     strip: bool = False
     alpha: Literal["cover", "data"] = "cover"
     max_pixels: int = MAX_PIXELS
+    linear: bool = False
 
     def read(self, source: Path) -> Picture:
         """The picture in a file, with its metadata unless `strip` drops it."""
         picture = read(source, self.max_pixels)
-        picture = replace(picture, covers=picture.covers and self.alpha == "cover")
+        covers = picture.covers and self.alpha == "cover"
+        picture = replace(picture, covers=covers, linear=self.linear)
         return replace(picture, metadata=Metadata()) if self.strip else picture
 
 

@@ -12,6 +12,7 @@ from thera.errors import ImageFileError
 from thera.values.bands import Bands, Group
 from thera.values.planes import ArraySamples, Plane, planes_of
 from thera.values.ranges import Range, depth_name
+from thera.values.transfer import SRGB
 
 from .metadata import FROM_BOTTOM, FROM_RIGHT, SIDEWAYS, Metadata
 
@@ -65,6 +66,7 @@ class Picture:
 
     `samples` is H×W×C in the file's own sample type: the colours, then alpha (straight, never premultiplied).
     `notes` say what reading had to change, such as a palette into colours or one bit into grey.
+    `linear`: it is scaled in linear light.
     """
 
     samples: NDArray
@@ -74,6 +76,7 @@ class Picture:
     metadata: Metadata = field(default_factory=Metadata)
     notes: tuple[str, ...] = ()
     format: str = ""
+    linear: bool = False
 
     @classmethod
     def of_channels(cls, samples: NDArray, metadata: Metadata | None = None, format: str = "") -> "Picture":
@@ -124,6 +127,9 @@ class Picture:
         groups = self.bands.groups
         samples = ArraySamples(self.samples, self.bands)
         planes = planes_of(samples, self.bands, [self._span(group) for group in groups], halo)
+        if self.linear:
+            transfer = self.metadata.cicp[1] if self.metadata.cicp else SRGB
+            planes = [p if p.group.alpha or p.group.inks else replace(p, transfer=transfer) for p in planes]
         return planes[:-1] if self.uniform_alpha is not None else planes
 
     def empty_rows(self, count: int, layout: Layout) -> NDArray:

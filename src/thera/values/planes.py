@@ -15,6 +15,7 @@ from thera.field.grid import Axis, Box
 from thera.values.alpha import ROUNDING, AlphaLimits, extreme, fill_invalid
 from thera.values.bands import Bands, Group
 from thera.values.ranges import MARGIN, NOT_FINITE, Range
+from thera.values.transfer import from_light, to_light
 
 
 class Samples(Protocol):
@@ -75,6 +76,7 @@ class Plane:
     span: Range
     reach: int
     has_nodata: bool = False
+    transfer: int | None = None  # the network is shown the light that samples stand for, by this function
 
     @property
     def levels(self) -> int:
@@ -103,6 +105,8 @@ class Plane:
             values = np.clip(values, 0, 1)
         if self.group.inks:
             values = 1 - values
+        if self.transfer is not None:
+            values = to_light(values, self.transfer)
         return values if values.shape[2] == 3 else np.repeat(values, 3, axis=2)
 
     @property
@@ -144,6 +148,8 @@ class Plane:
     def put(self, values: NDArray[np.float32], rows: Axis, cols: Axis, out: NDArray) -> None:
         """Stores n×W'×3 values in the group's bands of `out`, n×W'×bands samples at these output pixels."""
         limits = None
+        if self.transfer is not None:
+            values = from_light(values, self.transfer)
         if self.group.alpha:
             box = self.alpha_window((rows.cell, cols.cell), (rows.step, cols.step))
             alpha = self.samples.read(box, self.group.bands)[0][..., 0]
@@ -172,6 +178,8 @@ class Plane:
         `footprint`: the size of the largest output pixel among them, in input pixels.
         """
         limits = None
+        if self.transfer is not None:
+            values = from_light(values, self.transfer)
         if self.group.alpha:
             box = self.alpha_window(list(np.floor(points).astype(np.int64).T), (footprint, footprint))
             alpha = self.samples.read(box, self.group.bands)[0][..., 0]
