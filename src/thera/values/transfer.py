@@ -35,15 +35,15 @@ def from_light(light: NDArray[np.float32], transfer: int) -> NDArray[np.float32]
     >>> from_light(to_light(np.float32([0, 0.25, 1]), PQ), PQ).round(4)
     array([0.  , 0.25, 1.  ], dtype=float32)
     """
-    light = np.maximum(light, 0).astype(np.float64)
+    x: NDArray = np.maximum(light, 0).astype(np.float64)
     if transfer == LINEAR:
-        values = light
+        values = x
     elif transfer == PQ:
-        power = light**_M1
+        power = x**_M1
         values = ((_C1 + _C2 * power) / (1 + _C3 * power)) ** _M2
     elif transfer == HLG:
-        bright = _A * np.log(np.maximum(12 * light - _B, 1e-9)) + _C
-        values = np.where(light <= 1 / 12, np.sqrt(3 * light), bright)
+        bright = _A * np.log(np.maximum(12 * x - _B, 1e-9)) + _C
+        values = np.where(x <= 1 / 12, np.sqrt(3 * x), bright)
     else:
-        values = np.where(light <= 0.0031308, 12.92 * light, 1.055 * light ** (1 / 2.4) - 0.055)
+        values = np.where(x <= 0.0031308, 12.92 * x, 1.055 * x ** (1 / 2.4) - 0.055)
     return values.astype(np.float32)
