@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -30,6 +31,19 @@ def echo(text: str) -> None:
     """Prints a line on stderr. If that is closed or full, nobody reads it, which is no reason to stop."""
     with suppress(OSError):
         click.echo(text, err=True)
+
+
+class Shown(NamedTuple):
+    """A file as messages speak of it: why its model was chosen, and its place among many."""
+
+    source: Path
+    job: "FileScaling | RasterScaling"
+    reason: str
+    place: str
+
+    @property
+    def start(self) -> str:
+        return f"{self.place}  {self.source}" if self.place else str(self.source)
 
 
 @dataclass
@@ -56,21 +70,36 @@ class Feedback:
         else:
             echo(self.named(text))
 
-    def plan(
-        self, source: str, job: "FileScaling | RasterScaling", reason: str, seconds: float | None, dry: bool
-    ) -> None:
+    def plan(self, shown: Shown, seconds: float | None, dry: bool) -> None:
         """Shows the plan in one line: sizes, model and why it was chosen, engine, tiles, memory, time."""
+        job = shown.job
         plan, info = job.plan, job.model.info
-        (H, W), (rows, cols) = plan.source, plan.size
         precision = "" if info.precision == "f32" else f", {info.precision}"
         rotations = ", 4 rotations" if job.options.ensemble else ""
-        engine = f"{info.name}{reason} ({info.engine} on {info.device}{precision}{rotations})"
+        engine = f"{info.name}{shown.reason} ({info.engine} on {info.device}{precision}{rotations})"
         tiles = "1 tile" if job.tiles == 1 else f"{job.tiles:,} tiles"
         took = f" | about {human_time(seconds)}" if seconds else ""
         disk = f" | up to {human_bytes(job.disk)} on disk" if dry else ""
+        (H, W), (rows, cols) = plan.source, plan.size
         need = f"{tiles}, {human_bytes(plan.memory)}{took}{disk}"
-        self.say(f"{source} {W}×{H} → {job.output} {cols}×{rows} | {engine} | {need}")
+        self.say(f"{shown.start} {W}×{H} → {job.output} {cols}×{rows} | {engine} | {need}")
         self.notes(job)
+
+    def finished(self, shown: Shown, seconds: float) -> None:
+        """Says how long a file took, and for one of many what it became."""
+        job = shown.job
+        if not shown.place:
+            self.say(f"{job.output} is done in {human_time(seconds)}.")
+            return
+        (H, W), (rows, cols) = job.plan.source, job.plan.size
+        chosen = f" by {job.model.name}{shown.reason}" if shown.reason else ""
+        self.say(f"{shown.start} {W}×{H} → {cols}×{rows}{chosen} in {human_time(seconds)}")
+        self.notes(job)
+
+    def label(self, shown: Shown) -> str:
+        """What a progress bar says of a file."""
+        name = Path(self.named(str(shown.source))).name
+        return f"{shown.place} files · {name}" if shown.place else name
 
     def notes(self, job: "FileScaling | RasterScaling") -> None:
         """What a user should know of a file."""

@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 import click
 
+from thera.cli.items import file_item
 from thera.cli.run import Record, Scaler
 from thera.errors import ImageFileError
 from thera.files import reason_of
@@ -49,7 +50,7 @@ def scale_piped(scaler: Scaler, source: Path, output: Path | None) -> Record:
     if to_pipe and str(output) in STDOUT and sys.stdout.isatty():
         raise click.UsageError("The picture would be written to the terminal: redirect it, or name a file.")
     with TemporaryDirectory(prefix="thera-") as folder:
-        item = scaler.file_item(source, None if to_pipe else output)
+        item = file_item(source, None if to_pipe else output, scaler.request.label)
         if from_pipe:
             item = item._replace(source=_spooled(source, Path(folder)))
             scaler.feedback.shown[f"{folder}/in"] = "stdin" if str(source) in STDIN else str(source)

@@ -247,7 +247,10 @@ def results(
     scheduler: str | None,
 ) -> Iterator["Record"]:
     """Scales all inputs, and gives the record of each as it ends."""
+    from thera.cli.items import file_item, find_items, make_folders
+
     source, *others = sources
+    label = scaler.request.label
     several = not scaler.dry and (workers is not None or scheduler is not None)
     if source.suffix == ".zarr" and not others:
         from thera.cli.many import Cluster, scale_store
@@ -259,11 +262,12 @@ def results(
         if is_pipe(source, STDIN) or is_pipe(output, STDOUT):
             yield scale_piped(scaler, source, output)
         else:
-            yield scaler.attempt(scaler.file_item(source, output))
+            yield scaler.attempt(file_item(source, output, label))
     else:
-        items = scaler.items(sources, output, recursive)
+        items = find_items(sources, output, label, recursive)
         if not scaler.dry:
-            scaler.make_folders(items)
+            scaler.loaded()  # an unknown model is refused before any folder is made
+            make_folders(items)
         if several:
             from thera.cli.many import Cluster, scale_files
 
