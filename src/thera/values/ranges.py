@@ -21,7 +21,7 @@ PERCENTILES = (0.5, 99.5)
 #: with a twentieth of the contrast; with a hundredth it does not.
 WIDEST = 20.0
 #: How far results may leave the range of the 3×3 input pixels around them, as a part of that range. Over 38
-#: real rasters, a quarter lowers the error of 2×2 means by 7 % and leaves one above GDAL's cubic.
+#: real rasters, a quarter lowered the error of 2×2 means by 7 % and left the fewest above GDAL's cubic.
 MARGIN = 0.25
 
 
