@@ -1,12 +1,13 @@
 """What rasters larger than memory cost, on this machine.
 
-    python benchmarks/large.py [--model edsr-air] [--quick] [--only workers tiling memory]
+    python benchmarks/large.py [--model edsr-air] [--quick] [--only workers tiling memory graphs]
 
 - workers: throughput per core of Dask clusters of one and of two workers, one thread each, and of independent
   processes, which show what the machine itself allows; in elapsed time, and in CPU time, which other programs
   on the machine disturb less;
 - tiling: CPU time for chunks over that for the whole image, beside the pixels that their overlap adds;
-- memory: peak resident memory of `thera upscale a.zarr` against the size of the raster.
+- memory: peak resident memory of `thera upscale a.zarr` against the size of the raster;
+- graphs: CPU time to build the graph of a Dask array against its number of chunks.
 
 Things that are compared are measured in turn, so that all see the same machine. Numbers are medians and
 ranges of repetitions.
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import dask.array as da
@@ -191,7 +193,19 @@ def memory(model: str, quick: bool) -> None:
             print(f"{f'{side}×{side}':>12} {row}")
 
 
-PARTS = {"workers": workers, "tiling": tiling, "memory": memory}
+def graphs(model: str, quick: bool) -> None:
+    print(f"\nCPU seconds to build the graph of an array in chunks of 512, at ×{SCALE:g} with {model}")
+    print(f"{'raster':>16} {'chunks':>8} {'bytes':>8} {'16 bits':>8} {'floats':>8}")
+    for side in (5_000, 20_000) if quick else (10_000, 30_000, 100_000):
+        row = []
+        for dtype, values in (("u1", "dtype"), ("i2", "extent"), ("f4", "extent")):
+            image = da.zeros((side, side, 1), chunks=(512, 512, 1), dtype=dtype)
+            row.append(seconds(partial(upscale, image, SCALE, model, value_range=values)))
+        times = " ".join(f"{each:>8.2f}" for each in row)
+        print(f"{f'{side}×{side}':>16} {image.npartitions:>8} {times}", flush=True)
+
+
+PARTS = {"workers": workers, "tiling": tiling, "memory": memory, "graphs": graphs}
 
 
 def main() -> None:
