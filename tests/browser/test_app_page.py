@@ -422,3 +422,12 @@ def test_an_exported_page_draws_the_same_from_disk(browser: Any, tmp_path: Path)
     assert page.locator("#other option").count() == 3
     assert page.errors == []
     page.context.close()
+
+
+def test_a_program_that_has_ended_is_told_of(browser: Any) -> None:
+    with program([ASTRONAUT]) as url:
+        page = opened(browser, url)
+        wait_live(page)
+    page.wait_for_selector("#notices:has-text('does not answer')")
+    assert page.errors == []
+    page.context.close()

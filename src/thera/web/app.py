@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -237,10 +237,11 @@ def _jobs(app: FastAPI, gallery: Gallery, queue: Queue) -> None:
         """What a page shows of the program, whenever it changes. While it listens, it is open."""
 
         async def stream() -> AsyncIterator[str]:
-            async for _ in queue.changes(page, request.is_disconnected):
-                pictures = [entry.describe() for entry in gallery.all()]
-                state = {"pictures": pictures, "jobs": queue.describe(page), "speeds": gallery.speeds}
-                yield f"data: {json.dumps(state)}\n\n"
+            async with aclosing(queue.changes(page, request.is_disconnected)) as changes:
+                async for _ in changes:
+                    pictures = [entry.describe() for entry in gallery.all()]
+                    state = {"pictures": pictures, "jobs": queue.describe(page), "speeds": gallery.speeds}
+                    yield f"data: {json.dumps(state)}\n\n"
 
         if not queue.all("measure"):
             queue.start("measure", lambda job: _measure(gallery, queue))

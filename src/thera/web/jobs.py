@@ -11,7 +11,7 @@ import secrets
 import shutil
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -240,7 +240,7 @@ class Queue:
             jobs = list(self._jobs.values())
         return [job.describe() for job in jobs if job.kind == "download" or (page and job.page == page)]
 
-    async def changes(self, page: str, gone: Callable[[], Any]) -> AsyncIterator[None]:
+    async def changes(self, page: str, gone: Callable[[], Any]) -> AsyncGenerator[None]:
         """Yields when the page opens and after each change, until `await gone()` or the program ends."""
         changed, loop = asyncio.Event(), asyncio.get_running_loop()
 

@@ -29,7 +29,8 @@ export async function start(backend) {
   try {
     const about = await backend.about();
     store.set({ about, model: about.model });
-    await new Promise((resolve) => backend.listen((snapshot) => resolve(actions.receive(snapshot))));
+    await new Promise((resolve) =>
+      backend.listen((snapshot) => resolve(actions.receive(snapshot)), actions.complain));
   } catch (error) {
     actions.complain(/** @type {Error} */ (error));
   }

@@ -72,8 +72,9 @@ import { download, reason } from "./viewer/field.js";
  * @property {{open: boolean, download: boolean, tiles: boolean}} can what it is able to do; other controls are not shown
  * @property {string} privacy a sentence on where pictures go
  * @property {() => Promise<About>} about
- * @property {(listener: (snapshot: Snapshot) => void) => void} listen calls the listener now and after each
- * change, also of what other pages do, and keeps this page's jobs alive
+ * @property {(listener: (snapshot: Snapshot) => void, lost: (error: Error) => void) => void} listen calls the
+ * listener now and after each change, also of what other pages do, and keeps this page's jobs alive; `lost` when
+ * nothing can be heard any more
  * @property {(file: File, progress: (share: number) => void) => Promise<Picture>} open reads a file. Rejects
  * with a sentence if it is no picture
  * @property {(picture: Picture) => Promise<void>} close
@@ -105,11 +106,12 @@ export class ServerBackend {
     return call("GET", "about");
   }
 
-  /** @param {(snapshot: Snapshot) => void} listener */
-  listen(listener) {
+  /** @param {(snapshot: Snapshot) => void} listener @param {(error: Error) => void} lost */
+  listen(listener, lost) {
     const open = () => {
       const events = new EventSource(`api/events?page=${this.#page}`);
       events.onmessage = ({ data }) => listener(JSON.parse(data));
+      events.onerror = () => lost(new Error(LOST)); // the browser goes on trying
       // What this page alone waits for is cancelled when it stops listening.
       addEventListener("pagehide", () => events.close(), { once: true });
     };

@@ -149,8 +149,7 @@ export function createView(store, backend, element) {
 
   /** @param {Picture} picture */
   function open(picture) {
-    const size = { ...store.state.size, width: 4 * picture.width, height: 4 * picture.height };
-    store.set({ size, view: { ...store.state.view, near: false } });
+    store.set({ view: { ...store.state.view, near: false } });
     viewer.open({
       width: picture.width,
       height: picture.height,
