@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 
 import numpy as np
@@ -15,6 +16,10 @@ from thera.networks.spec import Spec
 # A suite that runs in the background ignores Ctrl-C, and so would the programs that it starts to interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Which engine is fastest is measured once for all tests, and not kept in the caches of whoever runs them.
+os.environ.setdefault("THERA_TESTS", os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid())))
+os.environ["XDG_CACHE_HOME"] = os.path.join(tempfile.gettempdir(), f"thera-tests-{os.environ['THERA_TESTS']}")
 
 
 @pytest.fixture(scope="module")

@@ -307,7 +307,7 @@ def test_the_plan_and_the_end_are_a_line_each_quiet_is_silent_and_json_is_whole(
     assert loud.out == ""
     line, end = loud.err.splitlines()
     assert "a_x2.png is done in " in end and end.endswith(" s.")
-    for part in ("64×48", "128×96", "edsr-", "onnx", "1 tile", "MiB"):
+    for part in ("64×48", "128×96", "edsr-", " on cpu", "1 tile", "MiB"):
         assert part in line
     assert thera("upscale", tmp_path / "a.png", "-s", 2, "--overwrite", "--quiet") == (0, "", "")
     result = thera("upscale", tmp_path / "a.png", "-s", 2, "--overwrite", "-q", "--json")

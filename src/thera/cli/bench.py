@@ -25,7 +25,7 @@ from thera.cli.variadic import VariadicCommand
 @click.option(
     "--engines",
     multiple=True,
-    type=click.Choice(["onnx", "torch"]),
+    type=click.Choice(["auto", "onnx", "ncnn", "openvino", "torch"]),
     default=["onnx"],
     show_default=True,
     help="What runs the models.",

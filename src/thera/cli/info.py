@@ -113,7 +113,7 @@ def _model(thing: str) -> dict[str, Any]:
         "kappa": round(info.kappa, 6),
         "published": info.spec.published,
         "halo": info.halo,
-        "engine": info.engine,
+        "engine": f"{info.engine} on {info.device}" + (f" ({info.why})" if info.why else ""),
         **origin,
     }
 

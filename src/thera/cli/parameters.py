@@ -81,12 +81,12 @@ def engine_options(function: Callable[..., Any]) -> Callable[..., Any]:
     options: list[Decorator] = [
         click.option(
             "--engine",
-            type=click.Choice(["auto", "onnx", "torch"]),
+            type=click.Choice(["auto", "onnx", "ncnn", "openvino", "torch"]),
             default="auto",
             show_default=True,
-            help="What runs the network: ONNX Runtime, or PyTorch (thera[torch]).",
+            help="What runs the network. auto: the fastest here, measured once; torch needs thera[torch].",
         ),
-        click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, mps, …"),
+        click.option("--device", default="auto", show_default=True, help="cpu, cuda, vulkan, gpu, coreml, …"),
         click.option(
             "--precision",
             type=click.Choice(["f32", "tf32", "bf16", "f16"]),

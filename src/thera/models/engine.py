@@ -1,14 +1,22 @@
-"""The protocol of an engine, which runs a network: ONNX Runtime or PyTorch."""
+"""The protocol of an engine, which runs a network: ONNX Runtime, ncnn, OpenVINO or PyTorch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, Protocol, runtime_checkable
+from concurrent.futures import ThreadPoolExecutor
+from threading import current_thread, get_ident, main_thread
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
 
 from thera.errors import InvalidInput
 from thera.field.head import Head as Head
 
 Array = Any  # a NumPy array or a PyTorch tensor
+Result = TypeVar("Result")
+
+#: How to end what is computed in threads other than the main one.
+_cancels: dict[int, Callable[[], None]] = {}
 
 PRECISIONS = ("f32", "tf32", "bf16", "f16")
 
@@ -16,6 +24,40 @@ PRECISIONS = ("f32", "tf32", "bf16", "f16")
 def check_precision(precision: str) -> None:
     if precision not in PRECISIONS:
         raise InvalidInput(f"There is no precision {precision!r}: choose one of {', '.join(PRECISIONS)}.")
+
+
+def as_numpy(image: Array) -> Array:
+    """A float32 copy of an array, or of a tensor on any device."""
+    if hasattr(image, "detach"):
+        image = image.detach().cpu().numpy()
+    return np.array(image, np.float32, order="C")
+
+
+def interrupt(thread: int) -> None:
+    """Ends what an engine computes in this thread, in an instant or two: the call there raises an error."""
+    if (cancel := _cancels.get(thread)) is not None:
+        cancel()
+
+
+def interruptible(compute: Callable[[], Result], cancel: Callable[[], None]) -> Result:
+    """compute(), in such a way that Ctrl-C calls `cancel` at once.
+
+    Python handles signals in the main thread, between two of its own instructions. So the main thread waits
+    while another one computes.
+    """
+    if current_thread() is not main_thread():
+        _cancels[get_ident()] = cancel
+        try:
+            return compute()
+        finally:
+            del _cancels[get_ident()]
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(compute)
+        try:
+            return future.result()
+        except BaseException:
+            cancel()
+            raise
 
 
 class Engine(Protocol):
@@ -31,6 +73,12 @@ class Engine(Protocol):
 
     def features(self, image: Array) -> Array:
         """The last layer's input, H×W×C, for an image H×W×3 in [0, 1] made by `asarray`."""
+
+
+class FileEngine(Engine, Protocol):
+    """An engine made from a model file."""
+
+    metadata: dict[str, Any]  # the description in the file
 
 
 @runtime_checkable

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thera.errors import InvalidInput, ModelError
 from thera.files import reason_of
+from thera.models.choosing import Candidate, choose
 from thera.models.engine import check_precision
+from thera.models.engines import ENGINES, Files
 from thera.models.hub import download
 from thera.models.model import Model
-from thera.models.onnx_engine import OnnxEngine
 from thera.models.published import load_published
-from thera.models.weights import describe, load_safetensors, read_header
+from thera.models.weights import describe, is_safetensors, load_safetensors, read_header
 from thera.networks.spec import Spec
 from thera.optional import require
 
 if TYPE_CHECKING:
     from thera.networks import Network
-
-ENGINES = ("auto", "onnx", "torch")
 
 
 @dataclass(frozen=True)
@@ -62,41 +62,35 @@ def load(
 ) -> Model:
     """A model, by the name of a shipped one, a file, or `hf:owner/repository`.
 
-    `engine`: "onnx" (ONNX Runtime, on the CPU) or "torch". "auto" is ONNX Runtime for shipped models and ONNX
-    files, and PyTorch for other files, another `device` than the CPU and another `precision` than "f32".
-    `device`: "cpu", "cuda", "cuda:N" or "mps". "auto" is the CPU with ONNX Runtime. With PyTorch it is CUDA
-    if available.
-    `precision`: "f32", or with PyTorch "tf32", "bf16" or "f16".
-    `threads`: how many ONNX Runtime may use; 0 for all cores.
+    `engine`: "onnx", "ncnn", "openvino" or "torch". "auto" takes the one that has the `device`; on the CPU
+    the fastest that is installed, as measured once on this machine, for shipped models and ONNX files, and
+    PyTorch for other files. `Model.info.why` says why.
+    `device`: "cpu"; "cuda", "cuda:N" or "mps" (PyTorch); "vulkan" (ncnn); "gpu" or "npu" (OpenVINO);
+    "coreml", "directml", "cuda" or "openvino" (ONNX Runtime). "auto" is the CPU; with PyTorch it is CUDA if
+    available.
+    `precision`: "f32"; "bf16" with ncnn, OpenVINO and PyTorch; "tf32" or "f16" with PyTorch.
+    `threads`: how many a CPU engine may use; 0 for all cores.
     `strength`: of a model that restores pictures, from 0 (the clean model of its kind) to 1.
 
-    >>> load("edsr-air")
+    >>> load("edsr-air", engine="onnx")
     Model(edsr-air, 1,228,801 parameters, onnx on cpu, f32)
     """
     if name_or_path == "auto":
         raise InvalidInput("'auto' chooses a model by a picture's file: name one, or use `thera upscale`.")
-    if engine not in ENGINES:
-        raise InvalidInput(f"There is no engine {engine!r}: choose one of {', '.join(ENGINES)}.")
+    if engine not in ("auto", *ENGINES):
+        raise InvalidInput(f"There is no engine {engine!r}: choose one of auto, {', '.join(ENGINES)}.")
     check_precision(precision)
     if strength != 1:
         return _weakened(name_or_path, strength, (engine, device, precision, threads))
-    onnx, weights = locate(name_or_path)
-    needs_torch = device not in ("auto", "cpu") or precision != "f32"
-    if engine == "onnx" or (engine == "auto" and onnx is not None and not needs_torch):
-        if needs_torch:
-            raise InvalidInput(
-                f"The engine 'onnx' computes in f32 on the CPU: use engine 'torch' for device {device!r} at "
-                f"precision {precision!r}."
-            )
-        if onnx is None:
-            raise ModelError(
-                f"{weights} is no ONNX file: make one with `thera export`, or use engine 'torch'."
-            )
-        session = OnnxEngine(onnx, threads)
-        return Model(session, session.metadata)
-    if weights is None:
-        raise ModelError(f"{onnx} only runs in f32 on the CPU: give the engine 'torch' its safetensors file.")
-    return make_model(*load_network(weights), device, precision)
+    files = Files(*locate(name_or_path))
+    candidates = [Candidate(engine, device)] if engine != "auto" else files.candidates(device, precision)
+    if candidates[0].engine == "torch":
+        if files.weights is None:
+            raise ModelError(f"{files.onnx} is ONNX: give the engine 'torch' the model's safetensors file.")
+        return make_model(*load_network(files.weights), device, precision)
+    makers = {c: partial(files.engine, *c, precision, threads) for c in candidates}
+    made, why = choose(str(name_or_path), precision, threads, makers)
+    return Model(made, made.metadata, why)
 
 
 def make_model(
@@ -157,13 +151,12 @@ def kind_of(path: Path) -> str:
     """ "onnx", "safetensors" or "pickle", by the first bytes."""
     try:
         with open(path, "rb") as file:
-            start = file.read(9)
+            start = file.read(4)
+        if is_safetensors(path):
+            return "safetensors"
     except OSError as error:
         raise ModelError(f"{path} could not be read: {reason_of(error)}.") from error
-    header = int.from_bytes(start[:8], "little")
-    if start[8:] == b"{" and header < path.stat().st_size:
-        return "safetensors"
-    if (start[:1] == b"\x80" and start[1:2] in b"\x02\x03\x04\x05") or start[:4] == b"PK\x03\x04":
+    if (start[:1] == b"\x80" and start[1:2] in b"\x02\x03\x04\x05") or start == b"PK\x03\x04":
         return "pickle"
     if start[:1] == b"\x08":  # a protocol buffer that begins with the version of ONNX
         return "onnx"

@@ -36,6 +36,7 @@ class Info:
     device: str
     precision: str
     metadata: dict[str, Any]  # the description stored in the file
+    why: str = ""  # this engine was chosen, if several could run the model
 
     @property
     def restores(self) -> bool:
@@ -52,10 +53,10 @@ class Model:
     """A network ready to run. Made by `thera.load`.
 
     Images are H×W×3, floats in [0, 1], NumPy arrays or PyTorch tensors. A field lives where the engine
-    computes: in NumPy arrays with ONNX Runtime, in tensors on the engine's device with PyTorch.
+    computes: in tensors on the engine's device with PyTorch, in NumPy arrays with all others.
     """
 
-    def __init__(self, engine: Engine, metadata: dict[str, Any]) -> None:
+    def __init__(self, engine: Engine, metadata: dict[str, Any], why: str = "") -> None:
         spec = Spec.from_dict(metadata)
         self._engine = engine
         self._replay = engine if isinstance(engine, ReplayEngine) else None
@@ -76,6 +77,7 @@ class Model:
             device=engine.device,
             precision=engine.precision,
             metadata=metadata,
+            why=why,
         )
 
     @property

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from thera.errors import InvalidInput, ModelError
 from thera.files import replacing
 from thera.networks.spec import Spec
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from thera.networks import Network
 
 STORAGE = ("f16", "f32")
+DTYPES = {"F16": "<f2", "F32": "<f4"}
 
 
 def is_half(name: str, shape: Sequence[int]) -> bool:
@@ -91,6 +94,30 @@ def read_header(path: str | Path) -> dict[str, Any]:
     except (KeyError, TypeError):
         raise ModelError(f"{path} names no Thera model in its header: give another file.") from None
     except ValueError as error:
+        raise ModelError(f"{path} is damaged ({error}): download it again.") from error
+
+
+def is_safetensors(path: Path) -> bool:
+    """True by the file's first bytes: the length of a header, then a JSON object."""
+    with open(path, "rb") as file:
+        start = file.read(9)
+    return start[8:] == b"{" and int.from_bytes(start[:8], "little") < path.stat().st_size
+
+
+def read_tensors(path: str | Path) -> dict[str, np.ndarray]:
+    """The parameters in a safetensors file as float32 arrays. No library is needed."""
+    try:
+        data = Path(path).read_bytes()
+        start = 8 + int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:start])
+        header.pop("__metadata__", None)
+        tensors = {}
+        for name, entry in header.items():
+            first, last = entry["data_offsets"]
+            stored = np.frombuffer(data[start + first : start + last], DTYPES[entry["dtype"]])
+            tensors[name] = stored.reshape(entry["shape"]).astype(np.float32)
+        return tensors
+    except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{path} is damaged ({error}): download it again.") from error
 
 

@@ -22,8 +22,9 @@ from thera.tiled.options import Options
 RENDER_MEMORY, BAND_MEMORY = 64 << 20, 24 << 20
 #: Bytes of the process itself (Python, NumPy, ONNX Runtime, a small model), and bytes that PyTorch adds.
 PROCESS_MEMORY, TORCH_MEMORY = 200 << 20, 300 << 20
-#: Measured peak bytes of an encoder per pixel: backbone + variant.
+#: Measured peak bytes of an encoder per pixel: backbone + variant; ncnn's Winograd needs other amounts.
 ENCODER_BYTES = {"edsr": 1400, "rdn": 11_000, "air": 0, "plus": 11_600, "pro": 10_600}
+NCNN_BYTES = {"edsr": 3600, "air": 0, "plus": 7000}
 #: The same of other methods' decoders, for the widest of their maps.
 DECODER_BYTES = 12_000
 #: Channels of the features that a field keeps.
@@ -157,8 +158,9 @@ class Costs(NamedTuple):
 
 def costs(info: Info) -> Costs:
     """The memory that a model takes."""
+    encoder = NCNN_BYTES if info.engine == "ncnn" else ENCODER_BYTES
     return Costs(
-        ENCODER_BYTES[info.spec.backbone] + ENCODER_BYTES.get(info.spec.variant, DECODER_BYTES),
+        encoder[info.spec.backbone] + encoder.get(info.spec.variant, DECODER_BYTES),
         4 * (info.members * FEATURES.get(info.spec.variant, 64) + 3),
         PROCESS_MEMORY + (TORCH_MEMORY if info.engine == "torch" else 0),
     )

@@ -19,7 +19,7 @@ from threading import Lock, get_ident
 from typing import Any, Literal
 
 from thera.errors import TheraError, UnknownImage
-from thera.models.onnx_engine import interrupt
+from thera.models.engine import interrupt
 
 Kind = Literal["field", "download", "measure"]
 State = Literal["queued", "running", "done", "failed", "cancelled"]

@@ -1,0 +1,72 @@
+"""The engines that can run a model file, and how each is made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from thera.errors import InvalidInput, ModelError
+from thera.models.choosing import Candidate, installed
+from thera.models.engine import FileEngine
+from thera.models.ncnn_graph import can_build
+from thera.models.weights import is_safetensors, read_header
+from thera.networks.spec import Spec
+
+ENGINES = ("onnx", "ncnn", "openvino", "torch")
+#: Devices that only one engine has. CUDA has two: PyTorch, and a build of ONNX Runtime.
+OWNERS = {"mps": "torch", "coreml": "onnx", "directml": "onnx", "openvino": "onnx"}
+OWNERS |= {"vulkan": "ncnn", "gpu": "openvino", "npu": "openvino"}
+
+
+class Files(NamedTuple):
+    """A model's ONNX file and its file of weights (safetensors or published). One may be missing."""
+
+    onnx: Path | None
+    weights: Path | None
+
+    @property
+    def for_ncnn(self) -> bool:
+        path = self.weights
+        return path is not None and is_safetensors(path) and can_build(Spec.from_dict(read_header(path)))
+
+    def candidates(self, device: str, precision: str) -> list[Candidate]:
+        """What could run the model, the reference first. It is found without importing an engine."""
+        kind = device.partition(":")[0]
+        if kind in OWNERS:
+            return [Candidate(OWNERS[kind], device)]
+        if kind not in ("auto", "cpu"):
+            without = kind == "cuda" and not installed("torch") and self.onnx is not None
+            return [Candidate("onnx" if without else "torch", device)]
+        found = []
+        if self.onnx is not None and precision == "f32":
+            found.append(Candidate("onnx", "cpu"))
+        elif self.onnx is None and installed("torch"):
+            return [Candidate("torch", device)]
+        if self.for_ncnn and installed("ncnn") and precision in ("f32", "bf16"):
+            found.append(Candidate("ncnn", "cpu"))
+        if self.onnx is not None and installed("openvino") and precision == "bf16":
+            found.append(Candidate("openvino", "cpu"))
+        return found or [Candidate("torch", device)]
+
+    def engine(self, engine: str, device: str, precision: str, threads: int) -> FileEngine:
+        """One engine, other than PyTorch, ready to run on a device."""
+        place = "cpu" if device == "auto" else device
+        if engine == "ncnn":
+            if self.weights is None:
+                raise ModelError(f"The engine 'ncnn' reads safetensors files, but {self.onnx} is ONNX.")
+            from thera.models.ncnn_engine import NcnnEngine
+
+            return NcnnEngine(self.weights, place, precision, threads)
+        if self.onnx is None:
+            raise ModelError(
+                f"{self.weights} is no ONNX file: make one with `thera export`, or use engine 'torch'."
+            )
+        if engine == "openvino":
+            from thera.models.openvino_engine import OpenVinoEngine
+
+            return OpenVinoEngine(self.onnx, place, precision, threads)
+        if precision != "f32":
+            raise InvalidInput(f"The engine 'onnx' computes in f32: use another engine for {precision}.")
+        from thera.models.onnx_engine import OnnxEngine
+
+        return OnnxEngine(self.onnx, threads, place)

@@ -1,0 +1,57 @@
+"""The OpenVINO engine: CPUs in bf16 where they have it, Intel's GPUs and NPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from thera.errors import InvalidInput, ModelError
+from thera.models.engine import Array, as_numpy, interruptible
+from thera.models.onnx_engine import OnnxEngine
+from thera.optional import require
+
+PRECISIONS = ("f32", "bf16", "f16")
+
+
+class OpenVinoEngine:
+    """Runs the ONNX model. `device`: "cpu", "gpu", "gpu:1" or "npu". `threads`: 0 for all cores."""
+
+    name = "openvino"
+
+    def __init__(self, model: Path, device: str = "cpu", precision: str = "f32", threads: int = 0) -> None:
+        openvino = require("openvino", "openvino", "The engine 'openvino'")
+        if precision not in PRECISIONS:
+            raise InvalidInput(
+                f"The engine 'openvino' computes in {', '.join(PRECISIONS)}, not in {precision}: choose one."
+            )
+        self.device, self.precision = device, precision
+        core, wanted = openvino.Core(), device.upper().replace(":", ".")
+        found = core.available_devices
+        if wanted not in found and f"{wanted}.0" not in found:
+            names = ", ".join(name.lower().replace(".", ":") for name in found)
+            raise InvalidInput(f"OpenVINO finds no device {device!r}: it has {names}.")
+        if wanted == "CPU" and precision != "f32":
+            known = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+            if {"bf16": "BF16", "f16": "FP16"}[precision] not in known:
+                raise InvalidInput(f"This CPU does not compute in {precision}: use f32.")
+        described = OnnxEngine(model, threads=1)
+        self.metadata, self.head = described.metadata, described.head
+        settings = {"INFERENCE_PRECISION_HINT": precision}
+        if wanted == "CPU" and threads:
+            settings |= {"INFERENCE_NUM_THREADS": str(threads)}
+        try:
+            network = core.read_model(str(model))
+            self._model = core.compile_model(network, wanted, settings)
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise ModelError(f"OpenVINO cannot run this model on {device} ({reason}): use 'cpu'.") from error
+
+    def asarray(self, image: Array) -> Array:
+        return as_numpy(image)
+
+    def features(self, image: Array) -> Array:
+        x = np.ascontiguousarray(image.transpose(2, 0, 1)[None])
+        request = self._model.create_infer_request()
+        y = interruptible(lambda: request.infer({"image": x})["features"], request.cancel)
+        return np.ascontiguousarray(y[0].transpose(1, 2, 0))

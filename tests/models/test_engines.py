@@ -1,0 +1,235 @@
+"""ncnn and OpenVINO compute what ONNX Runtime does, and the fastest is found by measuring."""
+
+import _thread
+import json
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from thera.errors import InvalidInput, MissingDependency, ModelError
+from thera.models import load, save_safetensors, shipped
+from thera.models.choosing import Candidate, choose
+from thera.models.engine import interruptible
+from thera.models.engines import Files
+from thera.models.ncnn_engine import NcnnEngine
+from thera.models.ncnn_graph import build
+from thera.models.onnx_engine import OnnxEngine
+from thera.models.weights import read_tensors
+from thera.networks import Spec, Thera
+
+SHIPPED = {model.name: model for model in shipped()}
+BOTH = ("edsr-air", "edsr-plus")
+
+
+@pytest.fixture(scope="module")
+def engines():
+    return {
+        name: (OnnxEngine(SHIPPED[name].onnx, 1), NcnnEngine(SHIPPED[name].safetensors, threads=1))
+        for name in BOTH
+    }
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (5, 3), (17, 23), (40, 33)])
+@pytest.mark.parametrize("name", BOTH)
+def test_ncnn_computes_the_features_of_onnx_runtime(name, shape, engines):
+    image = np.random.default_rng(3).random((*shape, 3), np.float32)
+    expected, features = (engine.features(engine.asarray(image)) for engine in engines[name])
+    assert features.shape == expected.shape
+    assert np.abs(features - expected).max() < 1e-4
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_ncnn_reads_the_same_last_layer_and_description(name, engines):
+    onnx, ncnn = engines[name]
+    assert onnx.metadata == ncnn.metadata
+    for array in ("weight", "bias", "components"):
+        assert np.array_equal(getattr(onnx.head, array), getattr(ncnn.head, array)), array
+    assert onnx.head.kappa == ncnn.head.kappa
+
+
+def psnr(a, b):
+    return -10 * np.log10(np.square(a - b).mean())
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_bf16_changes_a_picture_by_less_than_its_own_rounding_to_8_bits(name, photograph):
+    exact, rounded = (load(name, "ncnn", "cpu", p, threads=1).upscale(photograph, 2) for p in ("f32", "bf16"))
+    assert 58 < psnr(exact, rounded) < 90  # rounding to 8 bits is at 58.9 dB; and bf16 is in use
+    assert load(name, "ncnn", "cpu", "bf16").info.precision == "bf16"
+
+
+def test_openvino_computes_the_features_of_onnx_runtime(engines, photograph):
+    pytest.importorskip("openvino", reason="OpenVINO is not installed")
+    for name in BOTH:
+        onnx, openvino = engines[name][0], load(name, "openvino", "cpu", threads=1)._engine
+        assert np.abs(onnx.features(photograph) - openvino.features(photograph)).max() < 1e-4
+        assert np.array_equal(onnx.head.weight, openvino.head.weight)
+
+
+def test_openvino_names_the_devices_that_it_finds():
+    pytest.importorskip("openvino", reason="OpenVINO is not installed")
+    with pytest.raises(InvalidInput, match=r"no device 'npu:7': it has .*cpu"):
+        load("edsr-air", device="npu:7")
+    with pytest.raises(InvalidInput, match="not in tf32"):
+        load("edsr-air", "openvino", precision="tf32")
+
+
+def test_a_network_that_ncnn_cannot_run_is_named():
+    with pytest.raises(ModelError, match="cannot run edsr-pro"):
+        load("edsr-pro", "ncnn")
+
+
+def test_ncnn_refuses_files_that_lack_a_parameter_or_have_another_shape():
+    tensors = read_tensors(SHIPPED["edsr-air"].safetensors)
+    spec = Spec("edsr", "air")
+    without = {name: tensor for name, tensor in tensors.items() if name != "backbone.tail.bias"}
+    with pytest.raises(ModelError, match=r"mine lacks the parameter backbone\.tail\.bias"):
+        build(spec, without, "mine")
+    with pytest.raises(ModelError, match=r"backbone\.tail\.bias of shape \(3,\): it must be \(64,\)"):
+        build(spec, tensors | {"backbone.tail.bias": np.zeros(3)}, "mine")
+
+
+def test_a_trained_model_runs_without_pytorch(tmp_path, monkeypatch):
+    save_safetensors(Thera(Spec("edsr", "air")), tmp_path / "mine.safetensors")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert load(tmp_path / "mine.safetensors").info.engine == "ncnn"
+
+
+def test_what_a_device_or_a_build_does_not_have_is_said():
+    for device, package in (
+        ("coreml", "macOS"),
+        ("directml", "onnxruntime-directml"),
+        ("openvino", "engine"),
+    ):
+        with pytest.raises(InvalidInput, match=f"no {device}: install .*{package}"):
+            load("edsr-air", device=device)
+    with pytest.raises(InvalidInput, match="no device 'tpu': use cpu, cuda"):
+        load("edsr-air", "onnx", "tpu")
+    with pytest.raises(InvalidInput, match="no device 'tpu': use cpu or vulkan"):
+        load("edsr-air", "ncnn", "tpu")
+    with pytest.raises(InvalidInput, match="f32 or bf16, not in f16"):
+        load("edsr-air", "ncnn", "cpu", "f16")
+    with pytest.raises(InvalidInput, match="no 'vulkan:99'"):
+        load("edsr-air", device="vulkan:99")
+
+
+def test_a_missing_ncnn_is_named_or_done_without(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ncnn", None)
+    assert load("edsr-air").info.engine == "onnx"
+    with pytest.raises(MissingDependency, match="pip install ncnn"):
+        load("edsr-air", "ncnn")
+
+
+def test_candidates_are_those_that_can_run_the_model(monkeypatch):
+    there = {"ncnn", "openvino", "torch"}
+    monkeypatch.setattr("thera.models.engines.installed", lambda package: package in there)
+
+    def names(model, device="auto", precision="f32"):
+        files = Files(SHIPPED[model].onnx, SHIPPED[model].safetensors)
+        return [tuple(candidate) for candidate in files.candidates(device, precision)]
+
+    assert names("edsr-plus") == [("onnx", "cpu"), ("ncnn", "cpu")]
+    assert names("edsr-pro", "cpu") == [("onnx", "cpu")]
+    assert names("edsr-pro", precision="bf16") == [("openvino", "cpu")]
+    assert names("edsr-air", precision="bf16") == [("ncnn", "cpu"), ("openvino", "cpu")]
+    assert names("edsr-air", precision="tf32") == [("torch", "auto")]
+    assert names("edsr-air", "cuda:1") == [("torch", "cuda:1")]
+    assert names("edsr-air", "vulkan:0") == [("ncnn", "vulkan:0")]
+    assert names("edsr-air", "gpu") == [("openvino", "gpu")]
+    there.clear()
+    assert names("edsr-plus") == [("onnx", "cpu")]
+    assert names("edsr-air", "cuda") == [("onnx", "cuda")]
+
+
+class Fake:
+    """An engine that takes so many seconds."""
+
+    made = 0
+
+    def __init__(self, seconds):
+        Fake.made += 1
+        self.seconds = seconds
+
+    def asarray(self, image):
+        return image
+
+    def features(self, image):
+        time.sleep(self.seconds)
+        return image
+
+
+def makers(*seconds):
+    def maker(s):
+        def make():
+            if s is None:
+                raise InvalidInput("no such device")
+            return Fake(s)
+
+        return make
+
+    return {Candidate(f"e{i}", "cpu"): maker(s) for i, s in enumerate(seconds)}
+
+
+@pytest.fixture
+def cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    Fake.made = 0
+    return tmp_path / "thera" / "engines.json"
+
+
+def test_the_fastest_engine_is_measured_once_and_then_remembered(cache):
+    first = choose("model", "f32", 0, makers(0.05, 0.005, 0.2))
+    assert first.engine.seconds == 0.005 and Fake.made == 3
+    assert "e1 on cpu" in first.why and "times" in first.why
+    again = choose("model", "f32", 0, makers(0.05, 0.005, 0.2))
+    assert (again.engine.seconds, again.why) == (0.005, first.why) and Fake.made == 4
+    choose("another", "f32", 0, makers(0.05, 0.005))
+    assert len(json.loads(cache.read_text())) == 2
+
+
+def test_nothing_slower_than_the_reference_is_chosen_and_a_failing_engine_is_left_out(cache):
+    assert choose("model", "f32", 0, makers(0.005, 0.05, None)).engine.seconds == 0.005
+    with pytest.raises(ModelError, match="no such device"):
+        choose("other", "f32", 0, makers(None, None))
+
+
+def test_a_lone_candidate_is_not_measured(cache):
+    assert choose("model", "f32", 0, makers(0.01)).why == ""
+    assert not cache.exists()
+
+
+def test_a_damaged_or_unwritable_cache_costs_only_a_measurement(cache, monkeypatch, tmp_path):
+    cache.parent.mkdir()
+    cache.write_text("[1, 2")
+    assert choose("model", "f32", 0, makers(0.05, 0.005)).engine.seconds == 0.005
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert choose("model", "f32", 0, makers(0.05, 0.005)).engine.seconds == 0.005
+
+
+def test_the_chosen_engine_says_why_without_importing_pytorch():
+    code = (
+        "import sys, thera; info = thera.load('edsr-air').info; print(info.engine, '|', info.why);"
+        "print('torch' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "measured on this machine" in run.stdout and run.stdout.splitlines()[-1] == "False"
+
+
+def test_ctrl_c_cancels_what_is_computed_in_another_thread():
+    cancelled = threading.Event()
+    threading.Timer(0.2, _thread.interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt):
+        interruptible(lambda: cancelled.wait(20), cancelled.set)
+    assert cancelled.is_set()
+
+
+def test_a_cancelled_encoding_ends_at_the_next_step(engines):
+    ncnn, cancelled = engines["edsr-plus"][1], threading.Event()
+    cancelled.set()
+    with pytest.raises(RuntimeError, match="cancelled"):
+        ncnn._compute(np.zeros((3, 8, 8), np.float32), cancelled)
