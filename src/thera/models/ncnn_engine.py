@@ -41,7 +41,7 @@ class NcnnEngine:
         self._set_options(threads or default_threads(self._ncnn))
         tensors = read_tensors(weights)
         graph = build(spec, tensors, str(weights))
-        self._steps = graph.steps
+        self._steps, self._freeing = graph.steps, graph.freeing
         if self._net.load_param_mem(graph.text) != 0:
             raise ModelError(f"ncnn {self._ncnn.__version__} cannot read {spec.name}: update ncnn.")
         self._net.load_model_mem(graph.weights)
@@ -83,10 +83,12 @@ class NcnnEngine:
         extractor.set_workspace_allocator(pools[1])
         extractor.input("image", self._ncnn.Mat(x))
         for step in self._steps:
-            result = None
-            for pool in pools:
-                pool.clear()
-            failed, result = extractor.extract(step)
+            result = None  # the last step's
+            # 1: in ncnn's own layout. Only the last result is converted, which takes time and memory.
+            failed, result = extractor.extract(step, int(step != self._steps[-1]))
+            if step in self._freeing:
+                for pool in pools:
+                    pool.clear()
             if failed:
                 raise ModelError(f"ncnn failed on {x.shape[2]}×{x.shape[1]} pixels: allow less memory.")
             if cancelled.is_set():

@@ -27,13 +27,12 @@ def build(spec: Spec, tensors: Mapping[str, np.ndarray], source: str) -> Graph:
         x, kept = graph.split(x)
         y = graph.conv(x, f"backbone.body.{i}.conv1", (64, 64, 3, 3), relu=True)
         x = graph.add(kept, graph.conv(y, f"backbone.body.{i}.conv2", (64, 64, 3, 3)))
-        if i == BLOCKS // 2:
-            graph.steps.append(x)
-    x = graph.add(skip, graph.conv(x, "backbone.tail", (64, 64, 3, 3)))
-    if spec.variant == "plus":
         graph.steps.append(x)
-        x = plus(graph, x)
+    x = graph.add(skip, graph.conv(x, "backbone.tail", (64, 64, 3, 3)))
     graph.steps.append(x)
+    if spec.variant == "plus":
+        graph.freeing.add(x)
+        x = plus(graph, x)
     return graph
 
 
@@ -43,7 +42,7 @@ def plus(graph: Graph, x: str) -> str:
     for i in range(18):
         layer = f"hypernetwork.layers.{i}"
         if i in WIDENING:
-            graph.steps.append(x)
+            graph.freeing.add(x)
             width, wide = WIDENING[i]
             x = graph.conv(graph.norm(x, f"{layer}.norm", width), f"{layer}.project", (wide, width))
             width = wide
@@ -52,11 +51,15 @@ def plus(graph: Graph, x: str) -> str:
         y = graph.norm(graph.depthwise(x, f"{layer}.depthwise", width), f"{layer}.norm", width)
         y = graph.layer("GELU", [graph.conv(y, f"{layer}.expand", (4 * width, width))], "0=1")  # 1: tanh
         x = graph.add(kept, graph.conv(y, f"{layer}.project", (width, 4 * width)))
+        graph.steps.append(x)
     return x
 
 
 class Graph:
-    """Layers in the order of computation. After each of `steps`, memory is freed and work can end."""
+    """Layers in the order of computation.
+
+    Work can end after each of `steps`. After those in `freeing`, blobs have other sizes than before.
+    """
 
     def __init__(self, tensors: Mapping[str, np.ndarray], source: str) -> None:
         self._tensors, self._source = tensors, source
@@ -64,6 +67,7 @@ class Graph:
         self._weights: list[bytes] = []
         self._outputs = 1
         self.steps: list[str] = []
+        self.freeing: set[str] = set()
 
     @property
     def text(self) -> str:
