@@ -232,4 +232,4 @@ def test_a_cancelled_encoding_ends_at_the_next_step(engines):
     ncnn, cancelled = engines["edsr-plus"][1], threading.Event()
     cancelled.set()
     with pytest.raises(RuntimeError, match="cancelled"):
-        ncnn._compute(np.zeros((3, 8, 8), np.float32), cancelled)
+        ncnn._compute(np.zeros((8, 8, 3), np.float32), cancelled)

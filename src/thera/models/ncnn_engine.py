@@ -71,29 +71,33 @@ class NcnnEngine:
         return as_numpy(image)
 
     def features(self, image: Array) -> Array:
-        x = np.ascontiguousarray(((image - np.array(MEAN, np.float32)) / np.float32(STD)).transpose(2, 0, 1))
         cancelled = Event()
-        return interruptible(lambda: self._compute(x, cancelled), cancelled.set)
+        return interruptible(lambda: self._compute(image, cancelled), cancelled.set)
 
-    def _compute(self, x: Array, cancelled: Event) -> Array:
+    def _compute(self, image: Array, cancelled: Event) -> Array:
+        x = np.ascontiguousarray(((image - np.array(MEAN, np.float32)) / np.float32(STD)).transpose(2, 0, 1))
         extractor = self._net.create_extractor()
         # ncnn's own pools would keep all memory that was ever used.
         pools = self._ncnn.PoolAllocator(), self._ncnn.PoolAllocator()
         extractor.set_blob_allocator(pools[0])
         extractor.set_workspace_allocator(pools[1])
-        extractor.input("image", self._ncnn.Mat(x))
-        for step in self._steps:
-            result = None  # the last step's
-            # 1: in ncnn's own layout. Only the last result is converted, which takes time and memory.
-            failed, result = extractor.extract(step, int(step != self._steps[-1]))
-            if step in self._freeing:
-                for pool in pools:
-                    pool.clear()
-            if failed:
-                raise ModelError(f"ncnn failed on {x.shape[2]}×{x.shape[1]} pixels: allow less memory.")
-            if cancelled.is_set():
-                raise RuntimeError("The encoding was cancelled.")
-        return np.ascontiguousarray(np.asarray(result).transpose(1, 2, 0))
+        result: Any = None
+        try:
+            extractor.input("image", self._ncnn.Mat(x))
+            for step in self._steps:
+                result = None
+                # 1: in ncnn's own layout. Only the last result is converted, which takes time and memory.
+                failed, result = extractor.extract(step, int(step != self._steps[-1]))
+                if step in self._freeing:
+                    for pool in pools:
+                        pool.clear()
+                if failed:
+                    raise ModelError(f"ncnn failed on {x.shape[2]}×{x.shape[1]} pixels: allow less memory.")
+                if cancelled.is_set():
+                    raise RuntimeError("The encoding was cancelled.")
+            return np.array(np.asarray(result).transpose(1, 2, 0), order="C")
+        finally:
+            result = extractor = None  # before the pools, whose memory they use
 
 
 def head(tensors: dict[str, Array]) -> Head:
