@@ -24,7 +24,7 @@ def test_docstrings_run(name):
 def test_the_example_runs(make, photo, monkeypatch):
     source = make(np.rint(3000 * photo[None]).astype(np.uint16), nodata=0)
     monkeypatch.chdir(source.parent)
-    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    (block,) = (b for b in re.findall(r"```python\n(.*?)```", PAGE, re.S) if "import thera" in b)
     exec(block, {})
     with rasterio.open("large.tif") as large, rasterio.open("web.tif") as web:
         assert large.shape == (180, 225)

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from thera.evaluation.methods import load_methods
-from thera.evaluation.protocol import evaluate
+from thera.evaluation.protocol import degrade, score, unit
 from thera.models.weights import save_safetensors
 from thera.training.config import Config
 from thera.training.data import Sampler
@@ -74,5 +74,6 @@ def test_validation_between_steps_changes_nothing_and_is_what_evaluation_measure
     save_safetensors(run.average, tmp_path / "weights.safetensors")
     options = {"device": "cuda", "engine": "torch"}
     (method,) = load_methods([f"It={tmp_path / 'weights.safetensors'}"], ensemble=True, **options)
-    (measured,) = evaluate(method.upscale, [picture()[:180, :200]], [2]).values()
+    source, target = degrade(picture()[:180, :200], 2)
+    measured = score(method.upscale(unit(source), target.shape[:2]), target, 2, "psnr_y")
     assert list(scores.values()) == [pytest.approx(measured, abs=1e-3)]

@@ -181,6 +181,7 @@ def test_ctrl_c_ends_a_running_image(monkeypatch):
     class Endless:
         def run(self, outputs, inputs, options):
             began = time.monotonic()
+            Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
             while not options.terminate:
                 if time.monotonic() - began > 60:
                     pytest.fail("the session was not told to end")
@@ -190,6 +191,5 @@ def test_ctrl_c_ends_a_running_image(monkeypatch):
     engine = OnnxEngine(next(model.onnx for model in shipped() if model.name == "edsr-air"))
     monkeypatch.setattr(engine, "_session", Endless())
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         engine.features(np.zeros((4, 4, 3), np.float32))
