@@ -37,6 +37,17 @@ def test_one_pass_stands_beside_liifs_one_pass_and_the_ensemble_beside_its_ensem
     assert "| Set5 ×2 | — | 37.90 | — | 38.20 | 38.00 | +0.20 |" in without
 
 
+def test_a_model_that_restores_stands_beside_the_clean_one():
+    about = ABOUT | {"name": "photo-air", "backbone": "edsr", "variant": "air", "restores": True}
+    values = {"photo-air": 28.5, "edsr-air": 27.25}
+    stored = [record(value, method=m, data="Set5 jpeg:40") for m, value in values.items()]
+    text = card(about, [*stored, record(38.0)])
+    assert "| Set5 jpeg:40 ×2 | 28.50 | 27.25 | +1.25 |" in text
+    assert "JPEG from quality 30" in text and "does not repair" not in text
+    with pytest.raises(InvalidInput, match="No result of photo-air"):
+        card(about, [record(38.0)])
+
+
 def test_stages_are_counted_in_patches_of_48():
     text = card(ABOUT, [record(38.0)])
     assert "2.6 million patches" in text

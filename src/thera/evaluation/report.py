@@ -108,7 +108,13 @@ def _evaluation(folder: Path) -> list[str]:
     found = list(dict.fromkeys(record["data"] for record in records))
     data_sets = [name for name in BENCHMARKS if name in found] + [n for n in found if n not in BENCHMARKS]
     commands = "\n".join(["```", *_commands(records, folder), "```"])
-    rounding = " or ".join(PROTOCOLS[version] for version in sorted({r.get("protocol", 1) for r in records}))
+    by_version: dict[int, dict[str, None]] = {}  # the data sets of each, in order
+    for record in records:
+        by_version.setdefault(record.get("protocol", 1), {})[record["data"]] = None
+    rounding = ", ".join(
+        PROTOCOLS[version] + (f" ({', '.join(names)})" if len(by_version) > 1 else "")
+        for version, names in sorted(by_version.items())
+    )
     about = ABOUT.format(rounding=rounding)
     sections = ["## Super-resolution", about, "Reproduced by:", commands, *_known(records)]
     for data in data_sets:
@@ -139,8 +145,15 @@ def _commands(records: Sequence[Record], folder: Path) -> list[str]:
             by_passes.setdefault(option, []).append(f"{name}={FILES[name]}" if name in FILES else name)
         for option, chosen in by_passes.items():
             start = " ".join(["thera eval", *chosen])
-            groups.setdefault(f"{start} --data {{}} --scales {scales}{flags}{option}", []).append(data)
-    return [f"{call.format(' '.join(data))} -o {_short(folder)}/eval.jsonl" for call, data in groups.items()]
+            damaged = " --degrade {1}" if " " in data else ""  # a data set's name ends in its damage
+            call = f"{start} --data {{0}} --scales {scales}{damaged}{flags}{option}"
+            groups.setdefault(call, []).append(data)
+    commands = []
+    for call, found in groups.items():
+        parts = [data.partition(" ") for data in found]
+        names, damages = (dict.fromkeys(part[i] for part in parts) for i in (0, 2))
+        commands.append(f"{call.format(' '.join(names), ' '.join(damages))} -o {_short(folder)}/eval.jsonl")
+    return commands
 
 
 def _known(records: Sequence[Record]) -> list[str]:
