@@ -69,6 +69,8 @@ def test_named_pipes_are_read_and_written(folder):
         (f"$thera upscale - b.png {OPTIONS} < /dev/null", 1, "stdin is empty"),
         (f"$thera upscale - a.jpg b.png c.png {OPTIONS} < a.png", 2, "is one picture"),
         (f"$thera upscale - {OPTIONS} --json < a.png", 2, "name an output file"),
+        (f"$thera upscale a.png /dev/stdout {OPTIONS} --json", 2, "name an output file"),
+        (f"cat a.png | $thera upscale /dev/stdin {OPTIONS} --json", 2, "name an output file"),
         (f"$thera upscale - {OPTIONS} < a.png > /dev/full", 1, "the disk is full"),
     ],
 )

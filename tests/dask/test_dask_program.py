@@ -174,6 +174,9 @@ def test_a_zarr_array_becomes_another_of_its_kind(program, tmp_path, form):
     image = np.moveaxis(array[:], 0, 2)  # grey and alpha
     whole = np.moveaxis(thera.upscale(image, 1.5, model="edsr-air"), 2, 0)
     assert np.abs(scaled[:].astype(int) - whole).max() <= 1
+    for option in (("--linear",), ("--bounds", "0,0,1,1"), ("--bands", "1")):
+        status, _, err = program("upscale", tmp_path / "a.zarr", "--width", 70, *AIR, *option)
+        assert status == 1 and f"{option[0]} is for image files" in err
     options = ("--alpha", "data", "--range", "2%:98%", "--overwrite")
     status, _, err = program("upscale", tmp_path / "a.zarr", "--width", 75, *AIR, *options)
     assert status == 0, err

@@ -9,7 +9,8 @@ from PIL import Image
 import thera
 from thera.errors import InvalidInput
 from thera.field.grid import Axis
-from thera.imaging.files import prepare_file
+from thera.imaging.files import FileOptions, prepare_file
+from thera.imaging.light import write_hdr
 from thera.imaging.picture import Picture
 from thera.imaging.reading import read
 from thera.imaging.sizing import TargetSize
@@ -298,6 +299,15 @@ def test_bright_dots_keep_their_light_in_linear_light_alone(tmp_path):
         prepare_file(picture, output, thera.load("edsr-air"), TargetSize(scale=0.25)).run()
         light.append(16 * to_light(read(output).samples / np.float32(65535), SRGB).sum() / (16 * 3))
     assert light[0] < 0.3 and light[1] == pytest.approx(1, abs=0.15)
+
+
+def test_the_light_of_a_picture_is_known_when_its_metadata_are_dropped(tmp_path):
+    samples = np.full((8, 8, 3), 0.5, np.float32)
+    with open(tmp_path / "a.hdr", "wb") as file:
+        write_hdr(file, Picture.of_channels(samples).layout, [samples])
+    for strip in (False, True):
+        picture = FileOptions(linear=True, strip=strip).read(tmp_path / "a.hdr")
+        assert picture.planes(halo=4)[0].transfer == LINEAR
 
 
 @pytest.mark.parametrize("transfer", [SRGB, LINEAR, PQ, HLG])

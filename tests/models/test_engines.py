@@ -15,7 +15,7 @@ from thera.models import load, save_safetensors, shipped
 from thera.models.choosing import Candidate, choose
 from thera.models.engine import interruptible
 from thera.models.engines import Files
-from thera.models.ncnn_engine import NcnnEngine
+from thera.models.ncnn_engine import NcnnEngine, default_threads
 from thera.models.ncnn_graph import build
 from thera.models.onnx_engine import OnnxEngine
 from thera.models.weights import read_tensors
@@ -206,9 +206,30 @@ def test_a_damaged_or_unwritable_cache_costs_only_a_measurement(cache, monkeypat
     cache.parent.mkdir()
     cache.write_text("[1, 2")
     assert choose("model", "f32", 0, makers(0.05, 0.005)).engine.seconds == 0.005
+    kept = json.loads(cache.read_text())
+    cache.write_text(json.dumps({key: {"choice": found["choice"]} for key, found in kept.items()}))
+    assert choose("model", "f32", 0, makers(0.05, 0.005)).engine.seconds == 0.005
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert choose("model", "f32", 0, makers(0.05, 0.005)).engine.seconds == 0.005
+
+
+def test_a_remembered_engine_that_stopped_working_is_replaced(cache):
+    working, failing = makers(0.05, 0.005), makers(0.05, None)
+    assert choose("model", "f32", 0, working).engine.seconds == 0.005
+    broken = dict(zip(working, failing.values(), strict=True))
+    assert choose("model", "f32", 0, broken).engine.seconds == 0.05
+
+
+@pytest.mark.parametrize("given", ["0", "²", "-1", "2,1", ""])
+def test_no_value_of_omp_num_threads_leaves_ncnn_without_threads(monkeypatch, given):
+    monkeypatch.setenv("OMP_NUM_THREADS", given)
+    assert default_threads(pytest.importorskip("ncnn")) >= 1
+
+
+def test_a_negative_number_of_threads_is_refused():
+    with pytest.raises(InvalidInput, match="0 for all cores"):
+        load("edsr-air", threads=-1)
 
 
 def test_the_chosen_engine_says_why_without_importing_pytorch():

@@ -47,12 +47,15 @@ def test_a_model_is_described_as_it_is(tmp_path: Path) -> None:
 
 def test_an_earlier_site_is_replaced_and_other_folders_are_left_alone(tmp_path: Path) -> None:
     write_site(tmp_path / "site", models=["edsr-air"])
-    (tmp_path / "site" / "old.txt").write_text("")
-    write_site(tmp_path / "site", models=["edsr-air"])
-    assert not (tmp_path / "site" / "old.txt").exists()
+    write_site(tmp_path / "site", models=["edsr-plus"])
+    assert not (tmp_path / "site" / "models" / "edsr-air.onnx").exists()
+    (tmp_path / "site" / "CNAME").write_text("")
+    with pytest.raises(InvalidInput, match="site holds other files, such as CNAME"):
+        write_site(tmp_path / "site")
+    assert (tmp_path / "site" / "CNAME").exists()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("")
-    with pytest.raises(InvalidInput, match="mine holds other files: give a new folder"):
+    with pytest.raises(InvalidInput, match=r"mine holds other files, such as thesis\.txt: give a new folder"):
         write_site(tmp_path / "mine")
     assert (tmp_path / "mine" / "thesis.txt").exists()
     with pytest.raises(InvalidInput, match="is a file: give the name of a folder"):

@@ -59,7 +59,8 @@ class Feedback:
     def named(self, text: str) -> str:
         """The text with the names that paths are shown by."""
         for path, name in self.shown.items():
-            text = re.sub(rf"{re.escape(path)}(\.\w+)?", name, text)
+            # A name may hold backslashes, which mean something in a replacement.
+            text = name.join(re.split(rf"{re.escape(path)}(?:\.\w+)?", text))
         return text
 
     def say(self, text: str) -> None:

@@ -61,8 +61,7 @@ def installation() -> dict[str, Any]:
     facts: dict[str, Any] = {
         "thera": __version__,
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
-        "onnxruntime": _version("onnxruntime") or "not installed",
-        "torch": _version("torch") or "not installed",
+        **{name: _version(name) or "not installed" for name in ("onnxruntime", "ncnn", "openvino", "torch")},
         "devices": ["cpu", *_accelerators()],
     }
     needs: dict[str, list[str]] = {}
@@ -113,7 +112,9 @@ def _model(thing: str) -> dict[str, Any]:
         "kappa": round(info.kappa, 6),
         "published": info.spec.published,
         "halo": info.halo,
-        "engine": f"{info.engine} on {info.device}" + (f" ({info.why})" if info.why else ""),
+        "engine": info.engine,
+        "device": info.device,
+        **({"chosen": info.why} if info.why else {}),
         **origin,
     }
 

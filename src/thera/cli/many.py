@@ -39,6 +39,12 @@ class Cluster(NamedTuple):
         """Cores for each process on this machine."""
         return max(1, (os.cpu_count() or 1) // (self.workers or 1))
 
+    def choice(self, scaler: Scaler) -> ModelChoice:
+        """The model as workers load it. On this machine all use the engine that this process has chosen."""
+        if self.scheduler is not None:
+            return scaler.choice
+        return replace(scaler.choice, engine=scaler.loaded().info.engine)
+
     def memory(self, given: int | None, tasks: int) -> int | None:
         """The memory of each of several tasks. On this machine they share `given`, or the default."""
         if self.scheduler is not None:
@@ -57,7 +63,7 @@ def scale_files(scaler: Scaler, items: Sequence[Item], cluster: Cluster) -> Iter
         items = [Item(path.resolve(), folder.resolve(), stem) for path, folder, stem, _ in items]
     memory = cluster.memory(scaler.request.options.memory, workers)
     request = replace(scaler.request, options=replace(scaler.request.options, memory=memory))
-    choice = replace(scaler.choice, threads=scaler.choice.threads or threads)
+    choice = replace(cluster.choice(scaler), threads=scaler.choice.threads or threads)
     with (
         _without_partial_files(items, cluster),
         connected(cluster.scheduler, workers, cores=cluster.cores) as client,
@@ -163,8 +169,9 @@ def _scale_store(scaler: Scaler, source: Path, output: Path | None, cluster: Clu
         message = "is no folder, as Zarr stores are" if os.path.exists(source) else "does not exist"
         raise ImageFileError(f"{source} {message}.")
     request, file = scaler.request, scaler.request.file
-    options = {"format": file.form, "quality": file.quality, "cog": request.cog or None}
-    for option, value in (options | {"dpi": request.target.resolution}).items():
+    options = {"format": file.form, "quality": file.quality, "dpi": request.target.resolution}
+    options |= {"cog": request.cog or None, "linear": file.linear or None}
+    for option, value in (options | request.choice._asdict()).items():
         if value is not None:
             raise InvalidInput(f"--{option} is for image files and {source} is a Zarr store: leave it out.")
     require("dask", "dask", "a Zarr store")
@@ -179,7 +186,9 @@ def _scale_store(scaler: Scaler, source: Path, output: Path | None, cluster: Clu
     with _compute_with(cluster) as tasks:
         memory = cluster.memory(request.options.memory, tasks) or TASK_MEMORY
         meaning = Meaning(request.stretch, alpha="data" if file.alpha == "data" else None)
-        settings = Settings(ModelName.of(scaler.choice), replace(request.options, memory=memory), meaning)
+        settings = Settings(
+            ModelName.of(cluster.choice(scaler)), replace(request.options, memory=memory), meaning
+        )
         job = prepare_store(source, output, request.target, settings, overwrite=file.overwrite)
         scaler.feedback.say(
             f"{source} {job.source[1]}×{job.source[0]} → {job.output} {job.size[1]}×{job.size[0]}"

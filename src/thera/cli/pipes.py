@@ -30,6 +30,9 @@ BEGINNINGS = {
     b"MM\0+": ".tif",
     b"\xff\x0a": ".jxl",
     b"\0\0\0\x0cJXL ": ".jxl",
+    b"\x76\x2f\x31\x01": ".exr",
+    b"#?RADIANCE": ".hdr",
+    b"#?RGBE": ".hdr",
 }
 
 
@@ -40,6 +43,11 @@ def is_pipe(path: Path | None, standard: tuple[str, str]) -> bool:
     with suppress(OSError):
         return stat.S_ISFIFO(path.stat().st_mode)
     return False
+
+
+def to_stdout(source: Path, output: Path | None) -> bool:
+    """True if the picture is written to stdout, as that from a pipe is unless an output is named."""
+    return is_pipe(source, STDIN) if output is None else str(output) in STDOUT
 
 
 def scale_piped(scaler: Scaler, source: Path, output: Path | None) -> Record:

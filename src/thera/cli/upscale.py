@@ -191,6 +191,7 @@ def command(
     edsr-plus, which sees more around every pixel.
     """
     from thera.cli.feedback import Feedback, echo
+    from thera.cli.pipes import to_stdout
     from thera.cli.run import Scaler
 
     began = time.monotonic()
@@ -206,7 +207,7 @@ def command(
         raise click.UsageError("--recursive is for folders, and none was given: leave it out.")
     if others and Path("-") in sources:
         raise click.UsageError("Stdin (-) is one picture: give it without other inputs.")
-    if as_json and (output == Path("-") or (output is None and source == Path("-"))):
+    if as_json and not others and to_stdout(source, output):
         raise click.UsageError("--json and the picture would both be written to stdout: name an output file.")
     if workers is not None and scheduler is not None:
         raise click.UsageError("--workers start here, and --scheduler has its own workers: give one of them.")

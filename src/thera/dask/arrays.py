@@ -146,8 +146,9 @@ def _cuts(
     steps = [n / N for n, N in zip(image.shape[:2], size, strict=True)]
     beyond = max(reach(psf, steps, info.kappa) for psf in options.filters(model, steps))
     depth = info.halo + beyond + info.alignment - 1
-    if bands.partial:  # what stands in for samples, and the limits of an alpha, come from farther away
-        depth = max(depth + fill_reach(max(info.halo, beyond)), math.ceil(max(steps)) + 1)
+    if bands.partial:  # what stands in for samples comes from farther away
+        depth += fill_reach(max(info.halo, beyond))
+    depth = max(depth, math.ceil(max(steps)) + 1)  # as `Plane.alpha_window` reads
     largest = parse_bytes(dask.config.get("array.chunk-size"))
     side = math.sqrt(largest / (image.shape[2] * image.dtype.itemsize))
 

@@ -86,8 +86,6 @@ def prepare(
     """
     source, file = item.source, request.file
     if request.is_raster(item):
-        if file.linear:
-            raise InvalidInput(f"{source} is a raster, and --linear is for pictures: leave it out.")
         return _prepare_raster(item, model, request)
     if item.output is not None:  # a bad output is refused before anything is read
         check_place(item.output, file.overwrite, source)
@@ -108,6 +106,8 @@ def prepare(
 
 def _prepare_raster(item: Item, model: Model, request: Request) -> RasterScaling:
     source, file = item.source, request.file
+    if file.linear:
+        raise InvalidInput(f"{source} is a raster, and --linear is for pictures: leave it out.")
     if request.target.resolution is not None:
         raise InvalidInput(f"--print and --dpi are for pictures, and {source} is scaled as a raster.")
     own = source.suffix.lower() in FORMATS["tiff"].suffixes

@@ -1,9 +1,9 @@
 """Sentinel-2 products: the bands of one resolution in a SAFE folder, as one raster."""
 
 import re
+from html import escape
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import escape
 
 from thera.errors import ImageFileError
 
@@ -51,7 +51,7 @@ def virtual(folder: Path, resolution: int) -> str:
         numbers, system = first.transform.to_gdal(), first.crs
     kind = {"uint8": "Byte", "uint16": "UInt16", "int16": "Int16"}.get(dtype, "UInt16")
     bands = "".join(_band(name, file, number, kind) for number, (name, file) in enumerate(files.items(), 1))
-    srs = f"<SRS>{escape(system.to_wkt())}</SRS>" if system else ""
+    srs = f"<SRS>{escape(system.to_wkt(), quote=False)}</SRS>" if system else ""
     place = ", ".join(map(repr, numbers))
     return (
         f'<VRTDataset rasterXSize="{width}" rasterYSize="{height}">{srs}'
@@ -60,8 +60,9 @@ def virtual(folder: Path, resolution: int) -> str:
 
 
 def _band(name: str, file: Any, number: int, kind: str) -> str:
+    path = escape(str(file.resolve()), quote=False)
     return (
         f'<VRTRasterBand dataType="{kind}" band="{number}"><Description>{name}</Description>'
-        f"<NoDataValue>0</NoDataValue><SimpleSource><SourceFilename>{escape(str(file.resolve()))}"
+        f"<NoDataValue>0</NoDataValue><SimpleSource><SourceFilename>{path}"
         "</SourceFilename><SourceBand>1</SourceBand></SimpleSource></VRTRasterBand>"
     )

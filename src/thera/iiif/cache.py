@@ -38,9 +38,13 @@ class Disk:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             for path in self.folder.glob(".*.part"):  # of a server that was killed, not of one that runs
-                if time.time() - path.stat().st_mtime > 3600:
-                    path.unlink(missing_ok=True)
-            found = [(path, path.stat()) for path in self.folder.glob(f"*{_SUFFIX}")]
+                with suppress(FileNotFoundError):  # another server may share the folder, here and below
+                    if time.time() - path.stat().st_mtime > 3600:
+                        path.unlink()
+            found = []
+            for path in self.folder.glob(f"*{_SUFFIX}"):
+                with suppress(FileNotFoundError):
+                    found.append((path, path.stat()))
         except OSError as error:
             raise ImageFileError(
                 f"The cache {folder} cannot be used ({error.strerror or error}): name another folder."

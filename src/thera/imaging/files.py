@@ -139,7 +139,10 @@ class FileOptions:
         picture = read(source, self.max_pixels)
         covers = picture.covers and self.alpha == "cover"
         picture = replace(picture, covers=covers, linear=self.linear)
-        return replace(picture, metadata=Metadata()) if self.strip else picture
+        if not self.strip:
+            return picture
+        transfer = picture.metadata.cicp[1] if picture.metadata.cicp else picture.transfer
+        return replace(picture, metadata=Metadata(), transfer=transfer)
 
 
 def prepare_file(

@@ -66,7 +66,8 @@ class Picture:
 
     `samples` is H×W×C in the file's own sample type: the colours, then alpha (straight, never premultiplied).
     `notes` say what reading had to change, such as a palette into colours or one bit into grey.
-    `linear`: it is scaled in linear light.
+    `linear`: it is scaled in linear light. `transfer`: the function from light to its samples (H.273), if
+    its metadata do not say it.
     """
 
     samples: NDArray
@@ -77,6 +78,7 @@ class Picture:
     notes: tuple[str, ...] = ()
     format: str = ""
     linear: bool = False
+    transfer: int = SRGB
 
     @classmethod
     def of_channels(cls, samples: NDArray, metadata: Metadata | None = None, format: str = "") -> "Picture":
@@ -128,7 +130,7 @@ class Picture:
         samples = ArraySamples(self.samples, self.bands)
         planes = planes_of(samples, self.bands, [self._span(group) for group in groups], halo)
         if self.linear:
-            transfer = self.metadata.cicp[1] if self.metadata.cicp else SRGB
+            transfer = self.metadata.cicp[1] if self.metadata.cicp else self.transfer
             planes = [p if p.group.alpha or p.group.inks else replace(p, transfer=transfer) for p in planes]
         return planes[:-1] if self.uniform_alpha is not None else planes
 

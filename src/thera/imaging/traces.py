@@ -68,13 +68,13 @@ def jpeg_quality(path: Path) -> int | None:
 
     Other encoders than libjpeg have other tables: for them it is the nearest quality of libjpeg's.
     """
-    from PIL import Image, JpegImagePlugin, UnidentifiedImageError
+    from PIL.JpegImagePlugin import JpegImageFile
 
     try:
-        with Image.open(path) as image:
-            tables = image.quantization if isinstance(image, JpegImagePlugin.JpegImageFile) else None
-    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-        return None  # another library reads it
+        with JpegImageFile(path) as image:  # Image.open would refuse large ones, and try other formats
+            tables = image.quantization
+    except (OSError, ValueError, SyntaxError):
+        return None  # it is no JPEG
     if not tables:
         return None
     total = sum(tables[min(tables)])

@@ -8,6 +8,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -57,7 +58,8 @@ def choose(model: str, precision: str, threads: int, makers: Makers) -> Choice:
     key = _key(model, precision, threads, makers)
     for candidate, make in makers.items():
         if (why := _remembered(key, candidate)) is not None:
-            return Choice(make(), why)
+            with suppress(TheraError):  # it may have stopped working: then all are measured again
+                return Choice(make(), why)
     engines, times = measure(makers)
     reference = next(iter(times))
     best = min(times, key=lambda candidate: times[candidate])
@@ -110,7 +112,9 @@ def _key(model: str, precision: str, threads: int, makers: Makers) -> str:
 def _remembered(key: str, candidate: Candidate) -> str | None:
     """Why this candidate was chosen before; None if it was not."""
     found = _read().get(key)
-    return found["why"] if isinstance(found, dict) and found.get("choice") == str(candidate) else None
+    if not isinstance(found, dict) or found.get("choice") != str(candidate):
+        return None
+    return str(found.get("why", ""))
 
 
 def _read() -> dict[str, dict[str, str]]:

@@ -80,6 +80,8 @@ def load(
     if engine not in ("auto", *ENGINES):
         raise InvalidInput(f"There is no engine {engine!r}: choose one of auto, {', '.join(ENGINES)}.")
     check_precision(precision)
+    if threads < 0:
+        raise InvalidInput(f"{threads} threads were asked for: give 1 or more, or 0 for all cores.")
     if strength != 1:
         return _weakened(name_or_path, strength, (engine, device, precision, threads))
     files = Files(*locate(name_or_path))

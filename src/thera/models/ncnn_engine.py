@@ -111,7 +111,7 @@ def head(tensors: dict[str, Array]) -> Head:
 
 def default_threads(ncnn: Any) -> int:
     """One for each core that this process may use."""
-    if (wanted := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
-        return int(wanted)
+    if re.fullmatch("[1-9][0-9]{0,4}", wanted := os.environ.get("OMP_NUM_THREADS", "")):
+        return int(wanted)  # with 0, ncnn crashes
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(usable, ncnn.get_physical_big_cpu_count()))

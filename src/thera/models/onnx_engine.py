@@ -1,4 +1,4 @@
-"""The ONNX Runtime engine: the default on a CPU, and the only one of a plain installation."""
+"""The ONNX Runtime engine: it runs every model on a CPU, and is the reference for the other engines."""
 
 from __future__ import annotations
 

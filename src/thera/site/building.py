@@ -7,6 +7,7 @@ import json
 import lzma
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,8 @@ from thera.pages import VIEWER
 from thera.web.export import PAGE
 
 HERE = Path(str(files("thera"))) / "site"
-#: The description that the page reads first. A folder that has it was written by `thera site`.
-DESCRIPTION = "site.json"
+#: The description that the page reads first, the service worker, and the list of files that it keeps.
+DESCRIPTION, WORKER, LIST = "site.json", "service-worker.js", "files.json"
 #: What a site runs unless asked otherwise, the default first.
 MODELS = ("edsr-air", "edsr-plus")
 #: Pixels of a tile, its halo included. A browser takes 1.2 and 9 kB of memory for each.
@@ -55,6 +56,7 @@ def write_site(
     `runtime`: a folder of the npm package onnxruntime-web. Its build for WebGPU is then used where a browser
     has it. Without it, the build for the CPU that comes with Thera is written.
     """
+    out = out.resolve()  # a dot has no name, and a link cannot be replaced
     chosen = [_shipped(name) for name in dict.fromkeys(models)]
     _check(out, pictures)
     source = None if runtime is None else _npm_folder(runtime)
@@ -94,12 +96,12 @@ def _list_files(folder: Path) -> None:
     digest = hashlib.sha256()
     for name, path in zip(names, paths, strict=True):
         digest.update(name.encode() + hashlib.sha256(path.read_bytes()).digest())
-    worker = folder / "service-worker.js"
+    worker = folder / WORKER
     text = worker.read_text(encoding="utf-8").replace("@VERSION@", digest.hexdigest()[:16])
     worker.write_text(text, encoding="utf-8")
     # A browser fetches the service worker itself, and WebGPU's runtime where it has WebGPU.
     kept = [name for name in names if name != worker.name and "asyncify" not in name]
-    (folder / "files.json").write_text(json.dumps(["./", *kept], indent=0), encoding="utf-8")
+    (folder / LIST).write_text(json.dumps(["./", *kept], indent=0), encoding="utf-8")
 
 
 def _describe(model: Shipped) -> dict[str, Any]:
@@ -125,8 +127,11 @@ def _shipped(name: str) -> Shipped:
 
 def _check(out: Path, pictures: Sequence[Path]) -> None:
     if out.is_dir():
-        if any(out.iterdir()) and not (out / DESCRIPTION).is_file():
-            raise InvalidInput(f"The folder {out} holds other files: give a new folder, or an earlier site.")
+        other = _other_file(out)
+        if other is not None:
+            raise InvalidInput(
+                f"The folder {out} holds other files, such as {other}: give a new folder, or an earlier site."
+            )
     elif out.exists():
         raise InvalidInput(f"{out} is a file: give the name of a folder.")
     for path in pictures:
@@ -134,6 +139,17 @@ def _check(out: Path, pictures: Sequence[Path]) -> None:
             raise InvalidInput(f"There is no picture {path}: check its name.")
         if path.suffix.lower() not in PICTURES:
             raise InvalidInput(f"Not every browser can show {path}: save it as PNG, JPEG or WebP first.")
+
+
+def _other_file(folder: Path) -> str | None:
+    """A file in a folder that is no part of an earlier site there, such as CNAME; None if there is none."""
+    own: set[str] = set()
+    with suppress(OSError, ValueError, TypeError):
+        listed = set(json.loads((folder / LIST).read_text(encoding="utf-8")))
+        if DESCRIPTION in listed:
+            own = {*listed, WORKER, LIST, *(f"runtime/{name}" for name in WEBGPU)}
+    found = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    return next((name for path in found if (name := path.relative_to(folder).as_posix()) not in own), None)
 
 
 def _npm_folder(given: Path) -> Path:

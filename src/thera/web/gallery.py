@@ -215,7 +215,12 @@ class Gallery:
     @property
     def models(self) -> list[str]:
         """The models to choose from: those that were loaded, and those that ship."""
-        return list(dict.fromkeys([*self._models, *(each.name for each in shipped())]))
+        return list(dict.fromkeys([*self._models, *self._shipped]))
+
+    @cached_property
+    def _shipped(self) -> dict[str, int]:
+        """The components of each model that ships; it need not be loaded. Each tile asks for them."""
+        return {model.name: model.spec.components for model in shipped()}
 
     def known(self, model: str) -> str:
         """The name itself; an error if there is no such model to choose."""
@@ -231,7 +236,7 @@ class Gallery:
 
     def live(self, name: str) -> bool:
         """True if a page can evaluate this model's fields itself."""
-        known = {model.name: model.spec.components for model in shipped()}  # which need not be loaded
+        known = self._shipped
         components = known[name] if name in known else self.model(name).info.components
         return components <= MOST_COMPONENTS
 
