@@ -19,6 +19,12 @@ from thera.field import threads
 from thera.models.engines import Files
 
 
+def test_the_program_alone_shows_its_help(thera):
+    result = thera()
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith("Usage: thera") and "upscale" in result.err
+
+
 def test_version_and_help_teach(thera):
     assert thera("--version").out == f"thera {package.__version__}\n"
     assert "thera upscale photo.jpg --scale 4" in thera("--help").out
@@ -41,6 +47,7 @@ def test_models_lists_what_ships(thera):
         assert record["name"] in thera("models").out
         info = json.loads(thera("info", record["name"], "--json").out)
         assert info["parameters"] == record["parameters"]
+        assert record["restores"] == record["name"].startswith("photo")
 
 
 def test_info_tells_of_images(thera, tmp_path, png):

@@ -109,6 +109,15 @@ def test_16_bits_stay_16_bits_and_are_computed_as_such(thera, tmp_path, photo, s
     assert "16-bit samples became 8-bit" in result.err
 
 
+def test_bytes_become_floats_where_the_format_has_only_those(thera, tmp_path, as_bytes):
+    Image.fromarray(as_bytes).save(tmp_path / "a.png")
+    result = thera("upscale", tmp_path / "a.png", tmp_path / "a.hdr", "-s", 1)
+    assert result.status == 0 and "8-bit samples became 32-bit" in result.err and "linear light" in result.err
+    assert (
+        np.abs(255 * read(tmp_path / "a.hdr").samples - as_bytes).max() < 2
+    )  # Radiance has 8 bits a channel
+
+
 def test_a_float_tiff_comes_back_in_its_own_range(thera, tmp_path, photo):
     heights = (photo[..., 0] * 3000 - 400).astype(np.float32)
     tifffile.imwrite(tmp_path / "dem.tif", heights)

@@ -96,6 +96,9 @@ def run(arguments: list[str] | None = None) -> NoReturn:
         sys.exit(status if isinstance(status, int) else 0)
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        sys.exit(2)
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "thera"
         _fail(f"{error.format_message().rstrip('.')} (see {command} --help).", 2)

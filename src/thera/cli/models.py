@@ -10,6 +10,7 @@ DESCRIPTIONS = {
     "plus": "sees more around every pixel",
     "pro": "attention over windows; the best and the slowest",
 }
+RESTORING = "sees through JPEG blocks, noise and blur"
 
 
 @click.command("models")
@@ -31,6 +32,7 @@ def command(as_json: bool) -> None:
                 "backbone": model.spec.backbone,
                 "variant": model.spec.variant,
                 "parameters": model.parameters,
+                "restores": bool(model.metadata.get("restores")),
                 "bytes": model.onnx.stat().st_size,
                 "default": model.name == DEFAULT_MODEL,
             }
@@ -41,7 +43,7 @@ def command(as_json: bool) -> None:
     for model in found:
         default = " (default)" if model.name == DEFAULT_MODEL else ""
         size = model.onnx.stat().st_size / 1e6
+        about = RESTORING if model.metadata.get("restores") else DESCRIPTIONS[model.spec.variant]
         click.echo(
-            f"{model.name:<12} {model.parameters / 1e6:5.2f} M parameters {size:5.1f} MB"
-            f"  {DESCRIPTIONS[model.spec.variant]}{default}"
+            f"{model.name:<12} {model.parameters / 1e6:5.2f} M parameters {size:5.1f} MB  {about}{default}"
         )

@@ -201,7 +201,7 @@ def adapted(picture: Picture, form: Format) -> tuple[Picture, np.dtype, list[str
     dtype = picture.samples.dtype
     if dtype.str[1:] not in form.depths:
         span = picture.planes(halo=1)[0].span  # of what can be seen
-        if dtype != np.uint16 and span != Range(0.0, 1.0):
+        if dtype not in (np.uint8, np.uint16) and span != Range(0.0, 1.0):
             able = dtype.str[1:] in FORMATS["tiff"].depths
             raise ImageFileError(
                 f"{form.name.upper()} cannot hold {picture.layout.depth} values from {span.low:g} to"
@@ -211,6 +211,8 @@ def adapted(picture: Picture, form: Format) -> tuple[Picture, np.dtype, list[str
             notes.append(f"{form.name.upper()} holds nothing brighter than white: highlights were cut off")
         dtype = np.dtype(form.depths[-1])
         notes.append(f"{picture.layout.depth} samples became {8 * dtype.itemsize}-bit")
+        if dtype.kind == "f" and picture.samples.dtype.kind != "f":
+            notes.append(f"{form.name.upper()} is read as linear light, but values keep their encoding")
     return picture, dtype, notes
 
 
