@@ -144,6 +144,23 @@ def test_files_are_kept_until_they_are_too_many(
     assert not (tmp_path / made[2].id).exists()
 
 
+def test_the_newest_file_stays_however_large_it_is(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "KEPT_BYTES", 25)
+
+    def work(job: Job) -> Path:
+        job.about["bytes"] = 1000
+        path = tmp_path / "file.png"
+        path.write_bytes(b"")
+        return path
+
+    made = queue.start("download", work, {})
+    wait(lambda: made.state == "done")
+    queue.start("download", endless)
+    assert queue.find(made.id).result is not None
+
+
 def test_what_a_closed_page_waited_for_is_cancelled_and_files_are_not(queue: Queue) -> None:
     async def visit() -> int:
         seen, left = 0, time.monotonic() + 0.5

@@ -119,7 +119,7 @@ class Gallery:
         self._kept: LRU[Any] = LRU(0)  # encoded tiles, and previews
         self._large_jobs = self._packing = 0  # jobs of large pictures, and bytes of fields, that are made now
         # Two encoders at once would be slower than one after the other, and need twice the memory.
-        self._loading, self._encoding = Lock(), FairLock()
+        self._loading, self._encoding, self._counting = Lock(), FairLock(), Lock()
         #: Seconds for a million pixels that a model takes on this machine, where it was measured.
         self.speeds: dict[str, float] = {}
         self._share_memory()
@@ -201,13 +201,16 @@ class Gallery:
     @contextmanager
     def room_for(self, entry: Entry) -> Iterator[int]:
         """Bytes that a job may take, its picture included."""
-        self._large_jobs += not entry.whole
-        self._share_memory()
+        self._count_large(not entry.whole)
         try:
             held = self._held() - entry.picture.samples.nbytes + self._packing
             yield self._memory - self._kept.most - held
         finally:
-            self._large_jobs -= not entry.whole
+            self._count_large(-(not entry.whole))
+
+    def _count_large(self, change: int) -> None:
+        with self._counting:  # jobs run in several threads
+            self._large_jobs += change
             self._share_memory()
 
     # ---- fields

@@ -211,10 +211,10 @@ class Queue:
         self.changed()
 
     def _tidy(self) -> None:
-        """Drops the oldest files that are too many or too large."""
+        """Drops the oldest files that are too many or too large together. The newest always stays."""
         ended = [job for job in self.all("download") if not job.active]
         sizes = [job.about.get("bytes", 0) for job in ended]
-        while len(ended) > KEPT or sum(sizes) > KEPT_BYTES:
+        while len(ended) > KEPT or (len(ended) > 1 and sum(sizes) > KEPT_BYTES):
             self.remove(ended.pop(0))
             sizes.pop(0)
 
