@@ -72,6 +72,7 @@ def test_named_pipes_are_read_and_written(folder):
         (f"$thera upscale a.png /dev/stdout {OPTIONS} --json", 2, "name an output file"),
         (f"cat a.png | $thera upscale /dev/stdin {OPTIONS} --json", 2, "name an output file"),
         (f"$thera upscale - {OPTIONS} < a.png > /dev/full", 1, "the disk is full"),
+        (f"$thera upscale a.png - {OPTIONS} >&-", 1, "could not be written to stdout"),
     ],
 )
 def test_what_is_wrong_with_a_pipe_gets_one_sentence(folder, line, status, sentence):

@@ -128,11 +128,14 @@ def _fail(sentence: str, status: int) -> NoReturn:
 
 
 def _have_streams() -> None:
-    """Puts the null device in place of streams that are closed, so that no file gets their numbers."""
+    """Puts the null device in place of streams that are closed, so that no file gets their numbers.
+
+    Messages vanish in it. A picture cannot be written to it, as that would be lost.
+    """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)
+            os.open(os.devnull, os.O_RDONLY)
         if getattr(sys, name) is None:
-            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+            setattr(sys, name, open(os.devnull, "w" if number else "r"))  # noqa: SIM115

@@ -98,8 +98,9 @@ def _spooled(source: Path, folder: Path) -> Path:
 def _send(picture: BinaryIO, output: Path) -> None:
     try:
         if str(output) in STDOUT:
-            shutil.copyfileobj(picture, sys.stdout.buffer)
-            sys.stdout.buffer.flush()
+            sys.stdout.flush()
+            with open(1, "wb", closefd=False) as stream:  # sys.stdout may be the null device: see main
+                shutil.copyfileobj(picture, stream)
         else:
             with output.open("wb") as pipe:
                 shutil.copyfileobj(picture, pipe)
