@@ -1,6 +1,5 @@
 """ncnn and OpenVINO compute what ONNX Runtime does, and the fastest is found by measuring."""
 
-import _thread
 import json
 import subprocess
 import sys
@@ -13,7 +12,6 @@ import pytest
 from thera.errors import InvalidInput, MissingDependency, ModelError
 from thera.models import load, save_safetensors, shipped
 from thera.models.choosing import Candidate, choose
-from thera.models.engine import interruptible
 from thera.models.engines import Files
 from thera.models.ncnn_engine import NcnnEngine, default_threads
 from thera.models.ncnn_graph import build
@@ -242,11 +240,24 @@ def test_the_chosen_engine_says_why_without_importing_pytorch():
 
 
 def test_ctrl_c_cancels_what_is_computed_in_another_thread():
-    cancelled = threading.Event()
-    threading.Timer(0.2, _thread.interrupt_main).start()
-    with pytest.raises(KeyboardInterrupt):
-        interruptible(lambda: cancelled.wait(20), cancelled.set)
-    assert cancelled.is_set()
+    code = """
+import os, signal, threading
+from thera.models.engine import interruptible
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+cancelled = threading.Event()
+
+def compute():
+    os.kill(os.getpid(), signal.SIGINT)
+    print("cancelled:", cancelled.wait(60))
+
+try:
+    interruptible(compute, cancelled.set)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout.splitlines() == ["cancelled: True", "interrupted"], run.stderr
 
 
 def test_a_cancelled_encoding_ends_at_the_next_step(engines):

@@ -52,9 +52,8 @@ def interruptible(compute: Callable[[], Result], cancel: Callable[[], None]) -> 
         finally:
             del _cancels[get_ident()]
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(compute)
-        try:
-            return future.result()
+        try:  # from here on: Ctrl-C may come before the result is waited for
+            return pool.submit(compute).result()
         except BaseException:
             cancel()
             raise
