@@ -249,15 +249,15 @@ cancelled = threading.Event()
 
 def compute():
     os.kill(os.getpid(), signal.SIGINT)
-    print("cancelled:", cancelled.wait(60))
+    cancelled.wait(60)
 
 try:
     interruptible(compute, cancelled.set)
 except KeyboardInterrupt:
-    print("interrupted")
+    print("interrupted, cancelled:", cancelled.is_set())
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert sorted(run.stdout.splitlines()) == ["cancelled: True", "interrupted"], run.stderr
+    assert run.stdout == "interrupted, cancelled: True\n", run.stderr
 
 
 def test_a_cancelled_encoding_ends_at_the_next_step(engines):
