@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import shutil
@@ -147,3 +148,21 @@ def cache_folder() -> Path:
     """Where this system keeps what Thera can compute again."""
     home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
     return Path(home) / "thera"
+
+
+def recalled(name: str) -> dict[str, Any]:
+    """What `remember` has kept in a file of the cache folder: nothing if the file is missing or damaged."""
+    with suppress(OSError, ValueError, RuntimeError):  # the last where there is no home
+        kept = json.loads((cache_folder() / name).read_bytes())
+        if isinstance(kept, dict):
+            return kept
+    return {}
+
+
+def remember(name: str, key: str, value: Any) -> None:
+    """Keeps a value in a file of the cache folder, if it can be written: it is only a convenience."""
+    with suppress(OSError, RuntimeError, TheraError):
+        path = cache_folder() / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            file.write(json.dumps(recalled(name) | {key: value}, indent=1).encode())

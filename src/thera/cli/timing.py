@@ -1,14 +1,12 @@
 """How long a job will take on this machine: measured rates, kept between calls."""
 
-import json
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from thera.errors import TheraError
-from thera.files import cache_folder, replacing
+from thera.files import recalled, remember
 
 if TYPE_CHECKING:
     from thera.geo.upscaling import RasterScaling
@@ -52,7 +50,7 @@ class Clock:
     def _rates(self) -> list[float]:
         """Pixels encoded and rendered in a second, as kept; empty if there are none."""
         with suppress(TypeError, ValueError):  # the file is damaged
-            encoded, rendered = map(float, _kept().get(self._key, ()))
+            encoded, rendered = map(float, recalled(FILE).get(self._key, ()))
             return [encoded, rendered] if min(encoded, rendered) > 0 else []
         return []
 
@@ -72,19 +70,7 @@ class Clock:
 
     def _keep(self, rates: list[float]) -> None:
         self._rates = rates
-        with suppress(OSError, RuntimeError, TheraError):  # they are only a convenience
-            path = cache_folder() / FILE
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as file:
-                file.write(json.dumps(_kept() | {self._key: rates}, indent=1).encode())
-
-
-def _kept() -> dict[str, Any]:
-    with suppress(OSError, ValueError, RuntimeError):  # the last where there is no home
-        kept = json.loads((cache_folder() / FILE).read_text())
-        if isinstance(kept, dict):
-            return kept
-    return {}
+        remember(FILE, self._key, rates)
 
 
 def _calibrated(model: "Model") -> list[float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 import time
@@ -11,17 +10,17 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from thera.errors import ModelError, TheraError
-from thera.files import cache_folder, replacing
+from thera.files import recalled, remember
 from thera.models.engine import FileEngine
 
 SIDE, ROUNDS = 48, 3  # of the measurement: pixels of the square input, calls of each engine
 GAIN = 1.1  # an engine must be this many times as fast as the reference to be chosen
+FILE = "engines.json"  # in the folder of caches
 PACKAGES = ("ncnn", "onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "openvino", "thera")
 
 
@@ -56,10 +55,11 @@ def choose(model: str, precision: str, threads: int, makers: Makers) -> Choice:
     if len(makers) == 1:
         return Choice(next(iter(makers.values()))(), "")
     key = _key(model, precision, threads, makers)
+    kept = recalled(FILE).get(key)
     for candidate, make in makers.items():
-        if (why := _remembered(key, candidate)) is not None:
+        if isinstance(kept, dict) and kept.get("choice") == str(candidate):
             with suppress(TheraError):  # it may have stopped working: then all are measured again
-                return Choice(make(), why)
+                return Choice(make(), str(kept.get("why", "")))
     engines, times = measure(makers)
     reference = next(iter(times))
     best = min(times, key=lambda candidate: times[candidate])
@@ -67,7 +67,7 @@ def choose(model: str, precision: str, threads: int, makers: Makers) -> Choice:
         best = reference
     speeds = [f"{c} {times[reference] / t:.2f} times" for c, t in times.items() if c != reference]
     why = f"measured on this machine, with the speed of {reference} as 1: {', '.join(speeds) or 'no other'}"
-    _remember(key, best, why)
+    remember(FILE, key, {"choice": str(best), "why": why})
     return Choice(engines[best], why)
 
 
@@ -107,33 +107,3 @@ def _key(model: str, precision: str, threads: int, makers: Makers) -> str:
     machine = f"{platform.node()} {platform.machine()} {os.cpu_count()} cores, {limit} used"
     text = " | ".join([model, precision, f"{threads} threads", names, machine, *versions])
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _remembered(key: str, candidate: Candidate) -> str | None:
-    """Why this candidate was chosen before; None if it was not."""
-    found = _read().get(key)
-    if not isinstance(found, dict) or found.get("choice") != str(candidate):
-        return None
-    return str(found.get("why", ""))
-
-
-def _read() -> dict[str, dict[str, str]]:
-    try:
-        found = json.loads(_file().read_bytes())
-        return found if isinstance(found, dict) else {}
-    except (OSError, ValueError, RuntimeError):  # no file, a damaged one, no home
-        return {}
-
-
-def _remember(key: str, best: Candidate, why: str) -> None:
-    try:
-        file = _file()
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(file, ModelError) as stream:
-            stream.write(json.dumps(_read() | {key: {"choice": str(best), "why": why}}, indent=1).encode())
-    except (OSError, RuntimeError, ModelError):
-        pass  # it will be measured again
-
-
-def _file() -> Path:
-    return cache_folder() / "engines.json"

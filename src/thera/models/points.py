@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,9 @@ from thera.field import Filter
 from thera.field.ensemble import ROTATIONS, mean
 from thera.field.grid import Axis, axes
 from thera.memory import default_memory, human_bytes
-from thera.models.cuda import float32_products
-from thera.models.engine import Array, check_precision
+from thera.models.engine import Array
 from thera.models.model import Info, Model, check_image, like, quarter_turns
-from thera.models.torch_engine import HALF, as_tensor, resolve_device
+from thera.models.torch_engine import as_tensor, precision_of, resolve_device
 from thera.networks.network import Points
 from thera.networks.spec import WHOLE, Spec
 
@@ -54,12 +53,7 @@ class PointModel(Model):
     def __init__(
         self, network: Network, metadata: dict[str, Any], device: str = "auto", precision: str = "f32"
     ) -> None:
-        check_precision(precision)
-        self.device, self.precision = resolve_device(device), precision
-        if precision == "tf32" and self.device.type != "cuda":
-            raise InvalidInput(
-                f"Only CUDA devices compute in tf32: choose f32, bf16 or f16 on {self.device}."
-            )
+        self.device, self.precision = resolve_device(device, precision), precision
         self.network = copy.deepcopy(network).eval().requires_grad_(False).to(self.device)
         spec = Spec.from_dict(metadata)
         self.info = Info(
@@ -112,9 +106,7 @@ class PointModel(Model):
     @contextmanager
     def computing(self) -> Iterator[None]:
         """The precision of matrix products, without gradients."""
-        half, kind = HALF.get(self.precision), self.device.type
-        autocast = torch.autocast(kind, half) if half else nullcontext()
-        products = float32_products(tf32=self.precision == "tf32") if kind == "cuda" else nullcontext()
+        products, autocast = precision_of(self.device, self.precision)
         with torch.no_grad(), products, autocast:
             yield
 

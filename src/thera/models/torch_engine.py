@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Hashable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -39,12 +39,7 @@ class TorchEngine:
     name = "torch"
 
     def __init__(self, network: Thera, device: str = "auto", precision: str = "f32") -> None:
-        check_precision(precision)
-        self._device = resolve_device(device)
-        if precision == "tf32" and self._device.type != "cuda":
-            raise InvalidInput(
-                f"Only CUDA devices compute in tf32: choose f32, bf16 or f16 on {self._device}."
-            )
+        self._device = resolve_device(device, precision)
         self.device, self.precision = str(self._device), precision
         weight, bias = (t.to(self._device) for t in network.folded_head())
         constants = weight, bias, network.components, network.kappa.item()
@@ -69,9 +64,7 @@ class TorchEngine:
 
     @torch.no_grad()
     def compute(self, image: Tensor) -> Tensor:
-        half, on_cuda = HALF.get(self.precision), self._device.type == "cuda"
-        autocast = torch.autocast(self._device.type, half) if half else nullcontext()
-        products = float32_products(tf32=self.precision == "tf32") if on_cuda else nullcontext()
+        products, autocast = precision_of(self._device, self.precision)
         with products, autocast:
             # H×W×3 viewed as 1×3×H×W already has the channels-last layout, and so has the result.
             y = self._network(image.permute(2, 0, 1)[None])
@@ -86,8 +79,24 @@ def _is_small(image: Tensor) -> bool:
     return image.shape[0] * image.shape[1] <= GRAPH_PIXELS
 
 
-def resolve_device(device: str) -> torch.device:
-    """The device of this name. "auto" is CUDA if available, else the CPU."""
+def precision_of(device: torch.device, precision: str) -> tuple[AbstractContextManager, ...]:
+    """Contexts in which matrix products are computed in a precision: of float32, and of what is cast."""
+    half = HALF.get(precision)
+    autocast = torch.autocast(device.type, half) if half else nullcontext()
+    on_cuda = device.type == "cuda"
+    return float32_products(tf32=precision == "tf32") if on_cuda else nullcontext(), autocast
+
+
+def resolve_device(device: str, precision: str = "f32") -> torch.device:
+    """The device of this name, which must know the precision. "auto" is CUDA if available, else the CPU."""
+    check_precision(precision)
+    found = _device(device)
+    if precision == "tf32" and found.type != "cuda":
+        raise InvalidInput(f"Only CUDA devices compute in tf32: choose f32, bf16 or f16 on {found}.")
+    return found
+
+
+def _device(device: str) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
