@@ -68,6 +68,26 @@ def test_openvino_computes_the_features_of_onnx_runtime(engines, photograph):
         assert np.array_equal(onnx.head.weight, openvino.head.weight)
 
 
+def test_ctrl_c_is_safe_after_another_thread_dropped_openvino_s_model():
+    pytest.importorskip("openvino", reason="OpenVINO is not installed")
+    code = """
+import signal, threading
+from thera.models import load
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+models = [load("edsr-air", "openvino", "cpu", threads=1)]
+thread = threading.Thread(target=models.clear)
+thread.start()
+thread.join()
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout == "interrupted\n", (run.returncode, run.stderr)
+
+
 def test_openvino_names_the_devices_that_it_finds():
     pytest.importorskip("openvino", reason="OpenVINO is not installed")
     with pytest.raises(InvalidInput, match=r"no device 'npu:7': it has .*cpu"):

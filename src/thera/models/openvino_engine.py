@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,19 +16,28 @@ from thera.optional import require
 PRECISIONS = ("f32", "bf16", "f16")
 
 
+@cache
+def _core() -> Any:
+    """OpenVINO's one core, which lives as long as the process.
+
+    A core gives the thread that makes it memory in which signals are handled. If another thread dropped the
+    core, that memory would be gone, and the next Ctrl-C would crash the program.
+    """
+    return require("openvino", "openvino", "The engine 'openvino'").Core()
+
+
 class OpenVinoEngine:
     """Runs the ONNX model. `device`: "cpu", "gpu", "gpu:1" or "npu". `threads`: 0 for all cores."""
 
     name = "openvino"
 
     def __init__(self, model: Path, device: str = "cpu", precision: str = "f32", threads: int = 0) -> None:
-        openvino = require("openvino", "openvino", "The engine 'openvino'")
         if precision not in PRECISIONS:
             raise InvalidInput(
                 f"The engine 'openvino' computes in {', '.join(PRECISIONS)}, not in {precision}: choose one."
             )
         self.device, self.precision = device, precision
-        core, wanted = openvino.Core(), device.upper().replace(":", ".")
+        core, wanted = _core(), device.upper().replace(":", ".")
         found = core.available_devices
         if wanted not in found and f"{wanted}.0" not in found:
             names = ", ".join(name.lower().replace(".", ":") for name in found)
