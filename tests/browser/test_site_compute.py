@@ -15,6 +15,7 @@ from PIL import Image, ImageCms
 from site_page import computed, decoded, png, served
 
 import thera
+import thera.models
 from thera.field.psf import page_filter
 from thera.site.building import write_site
 from thera.web.packing import pack
@@ -187,3 +188,23 @@ def test_profile_and_exif_are_kept(page: Any, photo: np.ndarray, kind: str) -> N
 def test_a_file_that_is_no_picture_is_refused_with_a_sentence(page: Any) -> None:
     with pytest.raises(Exception, match=r"notes\.txt is no picture that this browser can read"):
         computed(page, [{"task": "describe", "file": 0}], [("notes.txt", b"hello")])
+
+
+#: Runs a graph from an image to an image with nothing but ONNX Runtime Web.
+PLAIN = """async ({ data, shape }) => {
+  const ort = await import(new URL("runtime/ort.wasm.min.mjs", location.href));
+  ort.env.wasm.numThreads = 1;
+  const session = await ort.InferenceSession.create("upscaler.onnx");
+  const image = new ort.Tensor("float32", Float32Array.from(data), shape);
+  const { upscaled } = await session.run({ image });
+  return { shape: upscaled.dims, data: Array.from(upscaled.data) };
+}"""
+
+
+def test_an_exported_upscaler_runs_in_the_browser(page: Any, site: Path, photo: np.ndarray) -> None:
+    thera.models.export("edsr-plus", site / "upscaler.onnx", scale="3/2")
+    image = photo[:12, :16].astype(np.float32) / 255
+    given = image.transpose(2, 0, 1)[None]
+    made = page.evaluate(PLAIN, {"data": given.ravel().tolist(), "shape": given.shape})
+    result = np.reshape(made["data"], made["shape"])[0].transpose(1, 2, 0)
+    assert np.abs(result - thera.load("edsr-plus", "onnx").upscale(image, 1.5)).max() < 1e-4

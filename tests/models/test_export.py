@@ -11,7 +11,8 @@ import pytest
 from thera.errors import InvalidInput, ModelError
 from thera.models import export, load
 from thera.models.onnx_engine import OnnxEngine
-from thera.models.onnx_export import onnx_bytes, store_half
+from thera.models.onnx_export import onnx_bytes
+from thera.models.onnx_graph import store_half
 from thera.networks import Spec, Thera
 
 

@@ -10,15 +10,25 @@ from thera.cli.convert import check_output, output_options
 @click.command("export")
 @click.argument("source", metavar="MODEL")
 @click.argument("output", type=click.Path(path_type=Path))
+@click.option(
+    "-s", "--scale", metavar="FACTOR", help="Write an image-to-image network for this scale: 4, 2.5, 4/3."
+)
 @output_options("f16")
-def command(source: str, output: Path, storage: str, overwrite: bool) -> None:
+def command(source: str, output: Path, scale: str | None, storage: str, overwrite: bool) -> None:
     """Write MODEL as an ONNX file that runs anywhere, for images of any size. Needs thera[export].
 
     \b
     thera export run/model.safetensors mine.onnx
     thera upscale photo.jpg --scale 4 --model mine.onnx
+
+    With --scale the file is one plain network, from an image (1×3×H×W, RGB in 0..1) to the image at that
+    scale, for other programs that run super-resolution networks. It is for them alone: Thera itself takes
+    files without a scale, which do every scale.
+
+    \b
+    thera export edsr-plus plus-x4.onnx --scale 4
     """
     from thera.models import export
 
     check_output(output, (".onnx",), overwrite)
-    export(source, output, storage)
+    export(source, output, storage, scale=scale)

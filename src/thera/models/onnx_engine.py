@@ -80,6 +80,11 @@ class OnnxEngine:
         inputs = [i.name for i in self._session.get_inputs()]
         outputs = {o.name for o in self._session.get_outputs()}
         text = self._session.get_modelmeta().custom_metadata_map.get("thera")
+        if text is not None and "scale" in (known := json.loads(text)):
+            raise ModelError(
+                f"This ONNX file enlarges by {known['scale']} alone, for other programs: give Thera"
+                f" {known['name']} itself, or a file of `thera export` without --scale."
+            )
         if text is None or inputs != ["image"] or not outputs.issuperset(OUTPUTS):
             raise ModelError("The ONNX file is not a Thera model: make one with `thera export`.")
         return json.loads(text)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import warnings
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from thera.errors import InvalidInput, ModelError
 from thera.files import replacing
-from thera.models.loading import load_network
+from thera.models.loading import load_network, locate
 from thera.models.onnx_engine import OUTPUTS
-from thera.models.weights import check_storage, describe, is_half, save_safetensors
+from thera.models.onnx_graph import store_half
+from thera.models.onnx_upscaler import check_scale, upscaler_bytes
+from thera.models.weights import check_storage, describe, save_safetensors
 from thera.optional import require
 
 if TYPE_CHECKING:
@@ -28,14 +29,24 @@ def export(
     path: str | Path,
     storage: str = "f16",
     metadata: dict[str, Any] | None = None,
+    scale: Fraction | float | str | None = None,
 ) -> None:
     """Write a network, or the network of a model file, as ONNX for images of any height and width.
 
     `storage` "f16" halves the file: weights are stored as float16, and still computed with in float32.
+    `scale`: write one graph from an image to the image at this scale, for other programs. PyTorch is then
+    not needed for shipped models and ONNX files.
 
     >>> export("edsr-air", "edsr-air.onnx")  # doctest: +SKIP
     """
-    data = onnx_bytes(network, storage, metadata)
+    check_storage(storage)
+    if scale is None:
+        data = onnx_bytes(network, storage, metadata)
+    else:
+        check_scale(scale)  # before the work
+        stored = locate(network)[0] if isinstance(network, str | Path) else None
+        encoder = onnx_bytes(network, "f32", metadata) if stored is None else stored.read_bytes()
+        data = upscaler_bytes(encoder, scale, storage)
     with replacing(Path(path), ModelError) as file:
         file.write(data)
 
@@ -113,19 +124,3 @@ def add_constants(graph: Any, network: Thera) -> None:
         graph.initializer.append(numpy_helper.from_array(value, f"{name}.value"))
         graph.node.append(helper.make_node("Identity", [f"{name}.value"], [name]))
         graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape))
-
-
-def store_half(graph: Any) -> None:
-    """Store the weights as float16 behind a cast to float32, which ONNX Runtime computes once, at loading."""
-    from onnx import TensorProto, helper, numpy_helper
-
-    casts = []
-    for tensor in graph.initializer:
-        if tensor.data_type == TensorProto.FLOAT and is_half(tensor.name, tensor.dims):
-            name = tensor.name
-            half = numpy_helper.to_array(tensor).astype(np.float16)
-            tensor.CopyFrom(numpy_helper.from_array(half, f"{name}.f16"))
-            casts.append(helper.make_node("Cast", [tensor.name], [name], to=TensorProto.FLOAT))
-    casts.extend(graph.node)
-    del graph.node[:]
-    graph.node.extend(casts)

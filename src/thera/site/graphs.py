@@ -10,53 +10,10 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from thera.optional import require
+from thera.models.onnx_graph import Graph
 
 FOLDER = Path(__file__).parent / "compute"
-OPSET, IR_VERSION = 17, 8
-
-
-class Graph:
-    """A graph under construction; its methods add a node and give the name of its output."""
-
-    def __init__(self) -> None:
-        self.onnx = require("onnx", "export", "Making an ONNX graph")
-        self.nodes: list[Any] = []
-        self.inputs: list[Any] = []
-        self.constants: list[Any] = []
-
-    def input(self, name: str, *shape: str | int, integers: bool = False) -> str:
-        kind = self.onnx.TensorProto.INT64 if integers else self.onnx.TensorProto.FLOAT
-        self.inputs.append(self.onnx.helper.make_tensor_value_info(name, kind, shape))
-        return name
-
-    def constant(self, value: Any) -> str:
-        array = np.asarray(value)
-        array = array.astype(np.int64 if array.dtype.kind == "i" else np.float32)
-        name = f"constant{len(self.constants)}"
-        self.constants.append(self.onnx.numpy_helper.from_array(array, name))
-        return name
-
-    def add(self, kind: str, *inputs: str, name: str | None = None, **attributes: Any) -> str:
-        output = name or f"{kind.lower()}{len(self.nodes)}"
-        self.nodes.append(self.onnx.helper.make_node(kind, inputs, [output], output, **attributes))
-        return output
-
-    def slice(self, array: str, start: int, stop: int, axis: int) -> str:
-        return self.add("Slice", array, *(self.constant([each]) for each in (start, stop, axis)))
-
-    def model(self, name: str, output: str, kind: int, *shape: str | int) -> bytes:
-        helper = self.onnx.helper
-        given = helper.make_tensor_value_info(output, kind, shape)
-        graph = helper.make_graph(self.nodes, name, self.inputs, [given], self.constants)
-        opsets = [helper.make_opsetid("", OPSET)]
-        model = helper.make_model(graph, producer_name="thera", opset_imports=opsets, ir_version=IR_VERSION)
-        self.onnx.checker.check_model(model, full_check=True)
-        return model.SerializeToString()
 
 
 def packing() -> bytes:
