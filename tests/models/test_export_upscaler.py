@@ -87,6 +87,16 @@ def test_the_graph_is_plain():
     assert used.issuperset(tensor.name for tensor in model.graph.initializer)
 
 
+def test_a_graph_for_one_size_says_so(noise):
+    """QGIS's Deepness reads the size of its tiles from the file."""
+    runner = session(upscaler_bytes(SHIPPED["edsr-air"].read_bytes(), "3/2", tile=12))
+    assert runner.get_inputs()[0].shape == [1, 3, 12, 12]
+    assert runner.get_outputs()[0].shape == [1, 3, 18, 18]
+    (output,) = runner.run(None, {"image": batched(noise[:, :12])})
+    expected = load("edsr-air", "onnx", threads=1).upscale(noise[:, :12], 1.5)
+    assert np.abs(output[0].transpose(1, 2, 0) - expected).max() < 1e-5
+
+
 def test_storage_halves_the_file_and_keeps_the_last_layer(noise):
     half, single = exported("edsr-air", 2), exported("edsr-air", 2, "f32")
     assert len(half) < 0.52 * len(single)

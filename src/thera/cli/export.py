@@ -13,8 +13,16 @@ from thera.cli.convert import check_output, output_options
 @click.option(
     "-s", "--scale", metavar="FACTOR", help="Write an image-to-image network for this scale: 4, 2.5, 4/3."
 )
+@click.option(
+    "--tile",
+    type=click.IntRange(1, 4096),
+    metavar="N",
+    help="With --scale: for images of N×N pixels alone, for programs that want one size.",
+)
 @output_options("f16")
-def command(source: str, output: Path, scale: str | None, storage: str, overwrite: bool) -> None:
+def command(
+    source: str, output: Path, scale: str | None, tile: int | None, storage: str, overwrite: bool
+) -> None:
     """Write MODEL as an ONNX file that runs anywhere, for images of any size. Needs thera[export].
 
     \b
@@ -30,5 +38,7 @@ def command(source: str, output: Path, scale: str | None, storage: str, overwrit
     """
     from thera.models import export
 
+    if tile and scale is None:
+        raise click.UsageError("--tile is for networks of one scale: give --scale, too.")
     check_output(output, (".onnx",), overwrite)
-    export(source, output, storage, scale=scale)
+    export(source, output, storage, scale=scale, tile=tile)

@@ -30,12 +30,13 @@ def export(
     storage: str = "f16",
     metadata: dict[str, Any] | None = None,
     scale: Fraction | float | str | None = None,
+    tile: int | None = None,
 ) -> None:
     """Write a network, or the network of a model file, as ONNX for images of any height and width.
 
     `storage` "f16" halves the file: weights are stored as float16, and still computed with in float32.
     `scale`: write one graph from an image to the image at this scale, for other programs. PyTorch is then
-    not needed for shipped models and ONNX files.
+    not needed for shipped models and ONNX files. `tile`: for square images of this side alone.
 
     >>> export("edsr-air", "edsr-air.onnx")  # doctest: +SKIP
     """
@@ -46,7 +47,7 @@ def export(
         check_scale(scale)  # before the work
         stored = locate(network)[0] if isinstance(network, str | Path) else None
         encoder = onnx_bytes(network, "f32", metadata) if stored is None else stored.read_bytes()
-        data = upscaler_bytes(encoder, scale, storage)
+        data = upscaler_bytes(encoder, scale, storage, tile)
     with replacing(Path(path), ModelError) as file:
         file.write(data)
 

@@ -43,8 +43,12 @@ def check_scale(scale: Fraction | float | str) -> Fraction:
     return given
 
 
-def upscaler_bytes(encoder: bytes, scale: Fraction | float | str, storage: str = "f16") -> bytes:
+def upscaler_bytes(
+    encoder: bytes, scale: Fraction | float | str, storage: str = "f16", tile: int | None = None
+) -> bytes:
     """The graph for one scale, made from a model's ONNX file: 1×3×H×W in [0, 1] to 1×3×H'×W', not clipped.
+
+    `tile`: write it for images of this height and width alone, instead of all.
 
     It has what `Model.upscale` gives if H and W are multiples of the scale's denominator q. Otherwise output
     pixels are spaced by exactly 1/scale, where `Model.upscale` fits them to the picture.
@@ -53,7 +57,7 @@ def upscaler_bytes(encoder: bytes, scale: Fraction | float | str, storage: str =
     engine = OnnxEngine(encoder, threads=1)
     model = Model(engine, engine.metadata)
     g = Graph()
-    image, features = _encoder(g, encoder, storage)
+    image, features = _encoder(g, encoder, storage, tile)
     p, q = ratio.numerator, ratio.denominator
     size = _output_size(g, image, ratio) if q > 1 else ""
     if q > 1:
@@ -72,19 +76,21 @@ def upscaler_bytes(encoder: bytes, scale: Fraction | float | str, storage: str =
         values = g.add("Slice", values, g.constant([0, 0]), size, g.constant([2, 3]))
     output = g.add("Identity", values, name="upscaled")
     known = {"name": model.name, "scale": str(ratio), "parameters": model.info.parameters}
-    shape = 1, 3, "scaled height", "scaled width"
+    sides = [round(tile * ratio)] * 2 if tile else ["scaled height", "scaled width"]
     about = {"thera": json.dumps(known)}
-    return g.model(f"{model.name} x{ratio}", output, g.onnx.TensorProto.FLOAT, *shape, metadata=about)
+    if tile:  # what QGIS's Deepness reads
+        about |= {"model_type": '"Superresolution"', "tile_size": str(tile)}
+    return g.model(f"{model.name} x{ratio}", output, g.onnx.TensorProto.FLOAT, 1, 3, *sides, metadata=about)
 
 
-def _encoder(g: Graph, encoder: bytes, storage: str) -> tuple[str, str]:
+def _encoder(g: Graph, encoder: bytes, storage: str, tile: int | None) -> tuple[str, str]:
     """Adds the encoder's nodes and weights. Gives the names of the image and of the features."""
     onnx = g.onnx
     source = onnx.load_from_string(encoder).graph
     store_single(source)
     if storage == "f16":
         store_half(source)
-    g.input("image", 1, 3, "height", "width")
+    g.input("image", 1, 3, *((tile, tile) if tile else ("height", "width")))
     constants = {output.name for output in source.output} - {"features"}  # what fields are made from
     for node in source.node:
         if node.op_type == "Gelu":
