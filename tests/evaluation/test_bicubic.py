@@ -35,6 +35,22 @@ def test_border_mirrors_with_the_edge_pixel_repeated():
     np.testing.assert_allclose(resize(np.eye(8)[:, :, None], (4, 8))[0, :, 0], expected, atol=1e-12)
 
 
+def test_the_corner_of_a_file_made_by_matlab_is_matched_exactly():
+    # Green of Set5's butterfly, and of its ×2 file. Clamping gives 29 58 98 28, a mirror that does not repeat
+    # the edge 25 57 97 29.
+    corner = [
+        [30, 43, 66, 76, 89, 92, 96, 97],
+        [23, 29, 38, 56, 77, 83, 86, 95],
+        [62, 32, 25, 35, 45, 53, 74, 88],
+        [208, 118, 23, 27, 25, 48, 69, 72],
+        [90, 84, 34, 25, 26, 45, 63, 74],
+        [17, 22, 29, 33, 27, 27, 28, 66],
+        [29, 33, 36, 34, 32, 29, 32, 53],
+        [39, 38, 38, 35, 29, 29, 37, 80],
+    ]
+    assert imresize(np.array(corner, np.uint8), (4, 4))[:2, :2].tolist() == [[28, 59], [101, 28]]
+
+
 def test_an_impulse_through_a_threefold_reduction_has_the_published_weights():
     # Antialiased by 3: weights cubic(d/3)/3 at distance d; output 2 sits exactly on input 7.
     out = resize(np.eye(15)[:, [7]], (5, 1))[:, 0]

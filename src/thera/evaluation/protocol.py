@@ -1,8 +1,9 @@
 """The published protocol: it makes an image pair from a photograph, and scores outputs.
 
 The target is cropped so that the scale divides it. The low-resolution image is the target reduced as MATLAB's
-`imresize` does with 8-bit images: bicubic with mirrored borders, rows before columns, rounded to 8 bits after
-each. The output is clipped to [0, 1], not rounded, and compared without its border.
+`imresize` does with 8-bit images: bicubic, mirrored at the borders with the edge pixel repeated, rows before
+columns, rounded to 8 bits after each. The output is clipped to [0, 1], not rounded, and compared without its
+border.
 """
 
 from __future__ import annotations

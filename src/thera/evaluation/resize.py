@@ -2,8 +2,8 @@
 
 Each output pixel is a short weighted sum of input pixels along each axis. The weights are those of MATLAB's
 `imresize`: a kernel sampled around the output pixel's centre, stretched when scaling down (antialiasing) and
-normalised to sum to one. The image is mirrored at its borders, rows are resized before columns, and 8-bit
-images are rounded after each of the two.
+normalised to sum to one. The image is mirrored at its borders with the edge pixel repeated (cba|abc|cba),
+rows are resized before columns, and 8-bit images are rounded after each of the two.
 """
 
 from __future__ import annotations
@@ -83,8 +83,9 @@ def resize(image: NDArray[Any], size: tuple[int, int], kernel: Kernel = "bicubic
 def imresize(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
     """An 8-bit image resized to `size` as by MATLAB: bicubic, rounded to 8 bits after each axis.
 
-    It equals the Set5 images that the authors of Meta-SR made with MATLAB in every sample whose weights lie
-    within the image (×2, ×3, ×4). Their version of MATLAB repeated the border pixel; current ones mirror.
+    It equals the low-resolution Set5 files that come with EDSR and SwinIR in every sample (×2, ×3, ×4).
+    Their ×8 files equal `to_uint8(resize(…))`: rounded once. Meta-SR's files were made by a MATLAB that
+    clamped at the border instead of mirroring: 0.6 to 1.4 % of their samples differ, all of them there.
 
     >>> imresize(np.full((6, 9, 3), 7, np.uint8), (2, 3)).shape
     (2, 3, 3)
