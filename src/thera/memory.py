@@ -11,6 +11,9 @@ from typing import Any
 
 from thera.errors import InvalidInput
 
+#: A larger output, beyond 100 gigapixels, is refused as a mistake.
+MOST_PIXELS = 10**11
+
 
 def physical_memory() -> int | None:
     """The machine's memory in bytes, where the system tells."""

@@ -97,11 +97,6 @@ class Feedback:
         self.say(f"{shown.start} {W}×{H} → {cols}×{rows}{chosen} in {human_time(seconds)}")
         self.notes(job)
 
-    def label(self, shown: Shown) -> str:
-        """What a progress bar says of a file."""
-        name = Path(self.named(str(shown.source))).name
-        return f"{shown.place} files · {name}" if shown.place else name
-
     def notes(self, job: "FileScaling | RasterScaling") -> None:
         """What a user should know of a file."""
         for note in job.notes:

@@ -45,7 +45,7 @@ class LazyGroup(click.Group):
         return [name for name in COMMANDS if find_spec(f"thera.cli.{name}")]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in self.list_commands(ctx):
+        if name not in COMMANDS or not find_spec(f"thera.cli.{name}"):
             return None
         command: click.Command = import_module(f"thera.cli.{name}").command
         return command

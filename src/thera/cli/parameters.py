@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +50,12 @@ class Numbers(click.ParamType):
             self.fail(f"{value!r} is neither a list of numbers nor a file of them.", param, ctx)
 
 
+@dataclass
 class Parsed(click.ParamType):
     """A value as people write it, read by a function that raises `InvalidInput`."""
 
-    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
-        self.name, self.parse = name, parse
+    name: str
+    parse: Callable[[str], Any]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
@@ -66,9 +68,6 @@ class Parsed(click.ParamType):
 
 class NamedPath(click.Path):
     """A path with a name. An empty one, as an unset shell variable gives it, would be the current folder."""
-
-    def __init__(self) -> None:
-        super().__init__(readable=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not os.fspath(value):
@@ -101,6 +100,7 @@ def engine_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 BYTES = Parsed("SIZE", parse_bytes)  # 2GiB, 500MB, …
+NAMED_PATH = NamedPath(readable=False, path_type=Path)
 
 model_option: Decorator = click.option(
     "-m", "--model", default=DEFAULT_MODEL, show_default=True, help="A name from `thera models`, or a file."

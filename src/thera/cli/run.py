@@ -44,21 +44,16 @@ class Scaler:
         self._left = ""  # how long the other files will take
         # The model loads in another thread while this one imports the rest and reads the image.
         first = replace(self.choice, name=DEFAULT_MODEL, strength=1.0) if self.automatic else self.choice
-        self._loading = ThreadPoolExecutor(1).submit(first.load)
+        #: The model; with `--model auto` the clean one.
+        self.loaded = ThreadPoolExecutor(1).submit(first.load).result
         self._restoring = cache(replace(self.choice, name=RESTORING_MODEL).load)
 
     @property
     def automatic(self) -> bool:
         return self.choice.name == AUTO
 
-    def loaded(self) -> "Model":
-        """The model; with `--model auto` the clean one."""
-        return self._loading.result()
-
-    def chosen(self, item: Item) -> tuple["Model", str, "Picture | None"]:
-        """The model for a file, why it was chosen if nobody named it, and the picture if it was read."""
-        if not self.automatic:
-            return self.loaded(), "", None
+    def _chosen(self, item: Item) -> tuple["Model", str, "Picture | None"]:
+        """With `--model auto`: the model for a file, why it was chosen, and the picture if it was read."""
         if self.request.is_raster(item):
             return self.loaded(), "measurements are not restored", None
         from thera.imaging.traces import traces
@@ -114,7 +109,7 @@ class Scaler:
     def _scale(self, item: Item, place: str) -> Record:
         """Reads, checks and plans a file, shows the plan, scales it, and says how long that took."""
         began = time.monotonic()
-        model, reason, picture = self.chosen(item)
+        model, reason, picture = self._chosen(item) if self.automatic else (self.loaded(), "", None)
         job = self._planned(item, model, picture) if self.dry else prepare(item, model, self.request, picture)
         if self.request.file.quality is not None and not place and not job.form.lossy:
             raise click.UsageError(
@@ -138,7 +133,8 @@ class Scaler:
             return record | {"status": "planned", "seconds": round(estimate or 0, 3), "disk": job.disk}
         started = time.monotonic()
         left = {"left": self._left} if place else {}
-        label = feedback.label(shown)
+        label = Path(feedback.named(str(item.source))).name
+        label = f"{place} files · {label}" if place else label
         with feedback.progress(math.prod(job.plan.size), label, estimate, job.tiles, **left) as progress:
             job.run(progress)
         if estimate is not None:

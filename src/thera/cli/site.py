@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from thera.cli.parameters import NamedPath
+from thera.cli.parameters import NAMED_PATH
 
 
 @click.command("site")
-@click.argument("out", type=NamedPath())
+@click.argument("out", type=NAMED_PATH)
 @click.option(
-    "--picture", "pictures", multiple=True, type=NamedPath(), help="Open this one at first; repeatable."
+    "--picture", "pictures", multiple=True, type=NAMED_PATH, help="Open this one at first; repeatable."
 )
 @click.option(
     "-m",
@@ -22,7 +22,7 @@ from thera.cli.parameters import NamedPath
     help="A model to offer, the default first; repeatable. [default: edsr-air, edsr-plus]",
 )
 @click.option(
-    "--runtime", type=NamedPath(), help="The npm package onnxruntime-web, for WebGPU where a browser has it."
+    "--runtime", type=NAMED_PATH, help="The npm package onnxruntime-web, for WebGPU where a browser has it."
 )
 def command(out: Path, pictures: tuple[Path, ...], models: tuple[str, ...], runtime: Path | None) -> None:
     """Write a page that enlarges pictures in the visitor's browser, as a folder for any web host.

@@ -12,7 +12,7 @@ import click
 
 from thera.cli.parameters import (
     BYTES,
-    NamedPath,
+    NAMED_PATH,
     Numbers,
     Parsed,
     Size,
@@ -25,34 +25,24 @@ from thera.files import reason_of
 from thera.geo.safe import is_product
 from thera.imaging import AUTO
 from thera.imaging.formats import FORMATS
+from thera.imaging.sizing import Paper, TargetSize, parse_scale
 from thera.models.choice import ModelChoice
 
 if TYPE_CHECKING:
     from thera.cli.run import Record, Scaler
     from thera.geo.files import Request
-    from thera.imaging.sizing import Paper
 
 
 #: What is said of files of each status.
 STATUS = {"done": "done", "planned": "to do", "skipped": "already there", "failed": "failed"}
 
 
-def scale_of(text: str) -> float:
-    from thera.imaging.sizing import parse_scale
-
-    return parse_scale(text)
-
-
-def paper_of(text: str) -> "Paper":
-    from thera.imaging.sizing import Paper
-
-    return Paper.parse(text)
-
-
 @click.command("upscale")
-@click.argument("paths", metavar="INPUT... [OUTPUT]", nargs=-1, required=True, type=NamedPath())
-@click.option("-o", "--out", type=NamedPath(), help="The output: a file, or a folder for several inputs.")
-@click.option("-s", "--scale", type=Parsed("FACTOR", scale_of), help="4, 2.5, 4x, 200%; below 1 scales down.")
+@click.argument("paths", metavar="INPUT... [OUTPUT]", nargs=-1, required=True, type=NAMED_PATH)
+@click.option("-o", "--out", type=NAMED_PATH, help="The output: a file, or a folder for several inputs.")
+@click.option(
+    "-s", "--scale", type=Parsed("FACTOR", parse_scale), help="4, 2.5, 4x, 200%; below 1 scales down."
+)
 @click.option("--size", type=Size(), help="Exactly this size.")
 @click.option("--width", type=int, help="This width, the height to match.")
 @click.option("--height", type=int, help="This height, the width to match.")
@@ -64,7 +54,7 @@ def paper_of(text: str) -> "Paper":
     "--print",
     "paper",
     metavar="WxHcm",
-    type=Parsed("PAPER", paper_of),
+    type=Parsed("PAPER", Paper.parse),
     help="As large as fits on paper of 30x20cm, 297x210mm or 6x4in, at --dpi; the paper may be turned.",
 )
 @click.option("--dpi", type=float, help="The resolution to write. [default: the input's; for --print 300]")
@@ -337,7 +327,6 @@ def request_of(
     from thera.imaging.files import FileOptions
     from thera.imaging.formats import format_named
     from thera.imaging.reading import MAX_PIXELS
-    from thera.imaging.sizing import TargetSize
     from thera.tiled import Options
     from thera.values.ranges import Stretch
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from thera.cli.parameters import BYTES, NamedPath, Numbers, Size, engine_options, model_option
+from thera.cli.parameters import BYTES, NAMED_PATH, Numbers, Size, engine_options, model_option
 from thera.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ class Colour(click.ParamType):
 
 
 @click.command("warp")
-@click.argument("source", metavar="INPUT", type=NamedPath())
-@click.argument("output", metavar="OUTPUT", type=NamedPath())
+@click.argument("source", metavar="INPUT", type=NAMED_PATH)
+@click.argument("output", metavar="OUTPUT", type=NAMED_PATH)
 @click.option("--homography", type=Numbers(), help="9 numbers, row by row, from INPUT's x, y to OUTPUT's.")
 @click.option("--affine", type=Numbers(), help="Like --homography, with 6 numbers.")
 @click.option("--inverse", is_flag=True, help="The matrix goes from OUTPUT's x, y to INPUT's.")

@@ -16,14 +16,13 @@ import numpy as np
 
 from thera.errors import InvalidInput
 from thera.field.psf import Filter
+from thera.memory import MOST_PIXELS
 
 # A cell with more output pixels than this along an axis is evaluated in parts, to keep its table small.
 LARGEST_PATCH = 40
 # An average over samples is an accurate integral with three samples or more per footprint. A footprint of
 # less than six pixels also takes two per pixel: a field has detail finer than its pixels, which would alias.
 SAMPLES_PER_FOOTPRINT, SMALL_FOOTPRINT = 3, 6
-# A larger output, beyond 100 gigapixels, is refused as a mistake.
-MOST_PIXELS = 10**11
 # At high magnification neighbouring cells are blended up to this distance (in input pixels) from their
 # border. Each cell's field was learnt by itself, and at a border two of them differ by a grey level or two.
 BLEND_REACH = 0.1

@@ -136,7 +136,7 @@ def is_raster(path: Path, placed: bool = False) -> bool:
     """
     suffix = path.suffix.lower()
     known = suffix in DRIVERS
-    if safe.parts(path) is not None:
+    if safe.is_product(path):
         return True
     if not (known or placed) or find_spec("rasterio") is None:
         return False

@@ -7,6 +7,8 @@ from typing import Any
 
 from thera.errors import ImageFileError
 
+#: The name of a product, and of one of its resolutions.
+_NAME = re.compile(r"(.*\.SAFE)(?::(10|20|60)m)?", re.IGNORECASE)
 #: The bands of each resolution in metres.
 NATIVE = {
     10: ("B02", "B03", "B04", "B08"),
@@ -23,13 +25,13 @@ def parts(path: str | Path) -> tuple[Path, int] | None:
     >>> parts(Path("S2A_T32.SAFE:20m"))
     (PosixPath('S2A_T32.SAFE'), 20)
     """
-    found = re.fullmatch(r"(.*\.SAFE)(?::(10|20|60)m)?", str(path), re.IGNORECASE)
+    found = _NAME.fullmatch(str(path))
     return (Path(found[1]), int(found[2] or 10)) if found else None
 
 
 def is_product(path: Path) -> bool:
     """True if a name is that of a SAFE folder, which is one raster and no folder of pictures."""
-    return parts(path) is not None
+    return _NAME.fullmatch(str(path)) is not None
 
 
 def virtual(folder: Path, resolution: int) -> str:

@@ -15,6 +15,7 @@ from thera.files import replacing
 from thera.memory import human_bytes, physical_memory
 from thera.models import Model
 from thera.tiled import Options, Plan, TiledField, make_plan
+from thera.values.planes import Plane
 from thera.values.ranges import Range
 
 from .formats import FORMATS, Format, format_of
@@ -80,6 +81,7 @@ class FileScaling(PictureOutput):
     model: Model
     options: Options
     plan: Plan
+    planes: list[Plane]  # of the picture
 
     @property
     def tiles(self) -> int:
@@ -92,10 +94,9 @@ class FileScaling(PictureOutput):
     @property
     def work(self) -> tuple[float, float]:
         """Pixels to encode, halos included, and pixels to render."""
-        planes = self.picture.planes(self.model.info.halo)
-        if TiledField(self.model, planes[0], self.options).is_identity(*self.plan.grid):
+        if TiledField(self.model, self.planes[0], self.options).is_identity(*self.plan.grid):
             return 0.0, 0.0
-        times = len(planes) * self.options.rotations
+        times = len(self.planes) * self.options.rotations
         return times * self.plan.encoded, times * math.prod(self.plan.size)
 
     def run(self, progress: Callable[[float], object] = lambda pixels: None) -> None:
@@ -104,14 +105,13 @@ class FileScaling(PictureOutput):
 
     def bands(self, progress: Callable[[float], object]) -> Iterator[NDArray]:
         """The output from the top down, n×W'×C samples at a time, all planes side by side."""
-        planes = self.picture.planes(self.model.info.halo)
-        fields = [TiledField(self.model, plane, self.options) for plane in planes]
+        fields = [TiledField(self.model, plane, self.options) for plane in self.planes]
         layout = replace(self.layout, alpha=self.picture.alpha)
-        every = [field.rows(self.plan, lambda pixels: progress(pixels / len(planes))) for field in fields]
+        every = [field.rows(self.plan, lambda pixels: progress(pixels / len(fields))) for field in fields]
         for strips in zip(*every, strict=True):
             rows, cols, _ = strips[0]
             band = self.picture.empty_rows(len(rows), layout)
-            for plane, strip in zip(planes, strips, strict=True):
+            for plane, strip in zip(self.planes, strips, strict=True):
                 plane.put(strip.values, rows, cols, band)
             yield band
 
@@ -160,16 +160,16 @@ def prepare_file(
         picture = replace(picture, metadata=picture.metadata.at(target.resolution))
     result = check_picture(picture, size, output, file or FileOptions())
     picture = result.picture
-    planes = len(picture.planes(model.info.halo))  # this also refuses NaN before anything is computed
+    planes = picture.planes(model.info.halo)  # this also refuses NaN before anything is computed
     held = picture.samples.nbytes + result.held
-    plan = make_plan(model, picture.layout.size, size, options, planes=planes, held=held)
+    plan = make_plan(model, picture.layout.size, size, options, planes=len(planes), held=held)
     available = physical_memory()
     if available is not None and plan.memory > available:
         raise InvalidInput(
             f"The plan needs {human_bytes(plan.memory)} of memory and this machine has"
             f" {human_bytes(available)}: lower --memory."
         )
-    return FileScaling(**vars(result), model=model, options=options, plan=plan)
+    return FileScaling(**vars(result), model=model, options=options, plan=plan, planes=planes)
 
 
 def check_picture(picture: Picture, size: tuple[int, int], output: Path, file: FileOptions) -> PictureOutput:

@@ -159,8 +159,10 @@ def upright_exif(exif: Image.Exif) -> bytes | None:
         return None
 
 
-def upright_xmp(xmp: bytes | None) -> bytes | None:
+def upright_xmp(xmp: str | bytes | None) -> bytes | None:
     """The XMP packet with its orientation reset."""
+    if isinstance(xmp, str):
+        xmp = xmp.encode()
     return _replace_in_xmp(xmp, "tiff:Orientation", 1) if xmp else None
 
 

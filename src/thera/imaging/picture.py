@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from thera.errors import ImageFileError
 from thera.values.bands import Bands, Group
-from thera.values.planes import ArraySamples, Plane, planes_of
+from thera.values.planes import ArraySamples, Plane
 from thera.values.ranges import Range, depth_name
 from thera.values.transfer import SRGB
 
@@ -126,9 +126,9 @@ class Picture:
 
     def planes(self, halo: int) -> list[Plane]:
         """The planes for a network with this halo. A uniform alpha is left out: it needs no network."""
-        groups = self.bands.groups
         samples = ArraySamples(self.samples, self.bands)
-        planes = planes_of(samples, self.bands, [self._span(group) for group in groups], halo)
+        known = Range.of_type(self.samples.dtype)
+        planes = [Plane(samples, group, known or self._span(group), halo) for group in self.bands.groups]
         if self.linear:
             transfer = self.metadata.cicp[1] if self.metadata.cicp else self.transfer
             planes = [p if p.group.alpha or p.group.inks else replace(p, transfer=transfer) for p in planes]
@@ -137,16 +137,12 @@ class Picture:
     def empty_rows(self, count: int, layout: Layout) -> NDArray:
         """An array for rows of an output of `layout`. A uniform alpha is already filled in."""
         rows = np.empty((count, layout.width, layout.channels), layout.dtype)
-        alpha = self.constant_alpha(layout.dtype)
-        if alpha is not None:
-            rows[..., -1] = alpha
+        if self.uniform_alpha is not None:
+            rows[..., -1] = self.constant_alpha(layout.dtype)
         return rows
 
     def _span(self, group: Group) -> Range:
         """The range of a group, from its visible samples only. Coloured inks and black share one range."""
-        known = Range.of_type(self.samples.dtype)
-        if known is not None:
-            return known
         count = CHANNELS[self.colour]
         samples = self.samples[..., :count] if group.bands[0] < count else self.samples[..., count:]
         if self.bands.alpha is not None and group.bands[0] < count:

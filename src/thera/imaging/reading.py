@@ -246,7 +246,7 @@ def _metadata(image: Image.Image) -> tuple[int, Metadata]:
     return orientation if orientation in range(1, 9) else 1, Metadata(
         icc=info.get("icc_profile") or None,
         exif=upright_exif(exif),
-        xmp=upright_xmp(_as_bytes(info.get("xmp"))),
+        xmp=upright_xmp(info.get("xmp")),
         dpi=(float(dpi[0]), float(dpi[1])) if dpi and all(v > 0 for v in dpi) else None,
         iptc=photoshop.get(_IPTC) or None,
         text=tuple(text),
@@ -262,10 +262,6 @@ def _decoded(comment: str | bytes) -> str:
         return comment.decode()
     except UnicodeDecodeError:
         return comment.decode("latin-1")
-
-
-def _as_bytes(value: str | bytes | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
 
 
 def _check_size(width: int, height: int, max_pixels: int) -> None:

@@ -2,13 +2,11 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from thera.errors import InvalidInput
-from thera.field.grid import MOST_PIXELS
+from thera.memory import MOST_PIXELS
 
 #: Inches in the units that paper is measured in.
 INCHES = {"cm": 1 / 2.54, "mm": 1 / 25.4, "in": 1.0}
@@ -85,8 +83,9 @@ megapixels and print, not scale and width.
         (name,) = given
         value = getattr(self, name)
         if name in ("size", "fit"):
-            if np.shape(value) != (2,) or not all(map(_whole, value)):
-                message = "×".join(map(str, reversed(value))) if np.ndim(value) else value
+            sides = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else ()
+            if len(sides) != 2 or not all(map(_whole, sides)):
+                message = "×".join(map(str, reversed(sides))) or value
                 raise InvalidInput(f"A {name} of {message} makes no image: give two whole numbers from 1 up.")
         elif name in ("scale", "megapixels"):
             if not _positive(value):
@@ -108,10 +107,23 @@ megapixels and print, not scale and width.
         """
         self.check()
         rows, cols = source
+        short, long = sorted(source)
         if self.size is not None:
             target = (int(self.size[0]), int(self.size[1]))
         else:
-            factor = self._factor(rows, cols)
+            sides: list[tuple[float | None, float]] = [
+                (self.scale, 1),
+                (self.width, cols),
+                (self.height, rows),
+                (self.long_edge, long),
+                (self.short_edge, short),
+                (self.megapixels and math.sqrt(1e6 * self.megapixels / (rows * cols)), 1),
+            ]
+            if self.fit is not None:
+                sides = [(self.fit[0], rows), (self.fit[1], cols)]
+            if self.paper is not None:
+                sides = list(zip(self.paper.pixels(self.resolution or PRINT_DPI), (short, long), strict=True))
+            factor = min(wanted / own for wanted, own in sides if wanted is not None)
             if rows * cols * factor * factor > MOST_PIXELS:
                 raise _too_large(f"{cols}×{rows} times {factor:g}")
             target = (round(rows * factor), round(cols * factor))
@@ -124,24 +136,6 @@ megapixels and print, not scale and width.
         if target[0] * target[1] > MOST_PIXELS:
             raise _too_large(f"{target[1]}×{target[0]}")
         return target
-
-    def _factor(self, rows: int, cols: int) -> float:
-        short, long = sorted((rows, cols))
-        if self.scale is not None:
-            return float(self.scale)
-        if self.megapixels is not None:
-            return math.sqrt(1e6 * self.megapixels / (rows * cols))
-        sides: list[tuple[float | None, int]] = [
-            (self.width, cols),
-            (self.height, rows),
-            (self.long_edge, long),
-            (self.short_edge, short),
-        ]
-        if self.fit is not None:
-            sides = [(self.fit[0], rows), (self.fit[1], cols)]
-        if self.paper is not None:
-            sides = list(zip(self.paper.pixels(self.resolution or PRINT_DPI), (short, long), strict=True))
-        return min(wanted / own for wanted, own in sides if wanted is not None)
 
     @property
     def label(self) -> str:

@@ -91,8 +91,7 @@ def make_plan(
     per_cell = cost.cell * planes * options.rotations
     fixed = held + cost.process + RENDER_MEMORY + (2 + planes) * BAND_MEMORY
 
-    def candidate(strips: int, columns: int) -> Plan:
-        rows, cols = _equal_cuts(down, strips, info.alignment), _equal_cuts(along, columns, info.alignment)
+    def candidate(rows: tuple[int, ...], cols: tuple[int, ...]) -> Plan:
         # Upper bounds for the side of a tile with its halo, and for the sum of all such sides.
         around = 2 * (info.halo + beyond)
         beside = 2 * info.halo if source[1] == W else around  # a part of the image needs cells beside it, too
@@ -105,11 +104,8 @@ def make_plan(
         need = fixed + tall * wide * cost.pixel + strip * per_cell
         return Plan(source, size, rows, cols, memory=need, encoded=all_tall * all_wide)
 
-    candidates = [
-        candidate(strips, columns)
-        for columns in _divisions(W, info.alignment)
-        for strips in _divisions(H, info.alignment)
-    ]
+    strips, columns = _divisions(down, info.alignment), _divisions(along, info.alignment)
+    candidates = [candidate(rows, cols) for cols in columns for rows in strips]
     possible = [plan for plan in candidates if plan.memory <= memory]
     if not possible:
         least = min(plan.memory for plan in candidates)
@@ -177,16 +173,12 @@ def with_halo(low: int, high: int, length: int, info: Info) -> tuple[int, int]:
     return start, length - behind
 
 
-def _divisions(length: int, alignment: int) -> list[int]:
-    """Numbers of parts worth trying, with growing gaps: 1, 2, 3, … 8, 10, 12, …"""
+def _divisions(cells: slice, alignment: int) -> list[tuple[int, ...]]:
+    """Where to cut `cells` into 1, 2, 3, … 8, 10, 12, … about equal parts, all multiples of the alignment."""
+    length = cells.stop - cells.start
     most = max(1, length // max(8, alignment))
     parts = [1]
     while parts[-1] < most:
         parts.append(min(most, max(parts[-1] + 1, int(parts[-1] * 1.2))))
-    return parts
-
-
-def _equal_cuts(cells: slice, parts: int, alignment: int) -> tuple[int, ...]:
-    """Where to cut `cells` into about equal parts, each a multiple of the alignment long."""
-    step = math.ceil((cells.stop - cells.start) / parts / alignment) * alignment
-    return (*range(cells.start, cells.stop, step), cells.stop)
+    steps = [math.ceil(length / count / alignment) * alignment for count in parts]
+    return [(*range(cells.start, cells.stop, step), cells.stop) for step in steps]

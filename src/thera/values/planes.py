@@ -155,7 +155,7 @@ class Plane:
             alpha = self.samples.read(box, self.group.bands)[0][..., 0]
             size = [n / axis.step for n, axis in zip(alpha.shape, (rows, cols), strict=True)]
             limits = AlphaLimits(alpha, size).at(rows.since(box[0]), cols.since(box[1]))
-        elif len(rows) and len(cols):
+        elif (self._exceeds or self.span.local) and len(rows) and len(cols):
             box = self.alpha_window((rows.cell, cols.cell), (rows.step, cols.step))
             excess = self._excess(box)
             if excess is not None:
@@ -185,7 +185,7 @@ class Plane:
             alpha = self.samples.read(box, self.group.bands)[0][..., 0]
             size = [n / max(footprint, ROUNDING) for n in alpha.shape]
             limits = AlphaLimits(alpha, size).near(points - box[:2])
-        elif len(points):
+        elif (self._exceeds or self.span.local) and len(points):
             cells = np.floor(points).astype(np.int64)
             box = self.alpha_window(list(cells.T), (footprint, footprint))
             excess = self._excess(box)
