@@ -1,4 +1,4 @@
-"""`.thera.upscale(...)` on xarray's arrays and datasets; importing this module adds it."""
+"""`.thera.upscale(...)`, `.reduce(...)` and `.warp(...)` for xarray's arrays and datasets: import this."""
 
 from thera.dask.accessor import Accessor
 

@@ -21,7 +21,7 @@ def test_docstrings_run(name):
 
 def test_the_examples_of_the_page_run(cheap):
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 6
     names: dict[str, object] = {"__name__": "page"}  # not a program's main module: no cluster is started
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)

@@ -1,4 +1,4 @@
-"""`.thera.upscale(...)` on xarray's arrays and datasets.
+"""`.thera.upscale(...)`, `.reduce(...)` and `.warp(...)` on xarray's arrays and datasets.
 
 >>> import numpy as np, xarray as xr
 >>> import thera.xarray
@@ -8,10 +8,10 @@ array([ 2.5,  7.5, 12.5, 17.5, 22.5, 27.5, 32.5, 37.5, 42.5, 47.5, 52.5,
        57.5])
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -24,13 +24,19 @@ import dask.array as da  # noqa: E402
 import xarray as xr  # noqa: E402
 
 from thera.dask.arrays import Settings, scale_chunks  # noqa: E402
-from thera.dask.coordinates import Dims, georeferenced, placed, spatial_dims  # noqa: E402
+from thera.dask.coordinates import Dims, georeferenced, on_grid, place_of, placed, spatial_dims  # noqa: E402
+from thera.field import Lanczos  # noqa: E402
 from thera.imaging import DEFAULT_MODEL  # noqa: E402
 from thera.imaging.sizing import TargetSize  # noqa: E402
 from thera.values.meaning import AlphaUse, Groups, Meaning, Nodata, ValueRange, flattened  # noqa: E402
 from thera.values.ranges import Stretch, holds  # noqa: E402
 
+if TYPE_CHECKING:
+    from thera.geo.crs import Placed
+
 Data = TypeVar("Data", xr.DataArray, xr.Dataset)
+#: Makes of an image in chunks another one; the last argument says whether its bands are "first" or "last".
+MakeChunks = Callable[[da.Array, Settings, str], da.Array]
 
 #: What the dimension of the bands is called, where there is more than one beside rows and columns.
 BANDS = ("band", "bands", "channel", "channels", "wavelength")
@@ -78,6 +84,61 @@ class Accessor(Generic[Data]):
             return scale_dataset(self._data, TargetSize(scale, size), settings, dims)
         return scale_data_array(self._data, TargetSize(scale, size), settings, dims)
 
+    def reduce(
+        self,
+        factor: float | None = None,
+        model: str | Path = DEFAULT_MODEL,
+        *,
+        size: Sequence[int] | None = None,
+        psf: object = None,
+        **options: Any,
+    ) -> Data:
+        """The array with pixels `factor` times as large, or of a smaller `size` = (height, width).
+
+        Every output pixel is the field averaged over its place with the weights of `psf`, by default
+        `thera.Lanczos()`: all detail that the output can show, and nearly none beyond, so that nothing
+        aliases. `thera.Box()` is the mean over the pixel. The other `options` are those of `upscale`.
+        """
+        target = TargetSize(None if factor is None else 1 / factor if factor else 0.0, size)
+        rows, cols = spatial_dims(self._data, options.get("dims"))
+        shape = self._data.sizes[rows], self._data.sizes[cols]
+        if any(new > old for new, old in zip(target.for_image(shape), shape, strict=True)):
+            what = f"factor={factor!r}" if size is None else f"size={size!r}"
+            raise InvalidInput(f"{what} would make the array larger: use .thera.upscale for that.")
+        return self.upscale(target.scale, model, size=size, psf=psf or Lanczos(), **options)
+
+    def warp(
+        self,
+        crs: object,
+        resolution: float | None = None,
+        model: str | Path = DEFAULT_MODEL,
+        *,
+        size: Sequence[int] | None = None,
+        bounds: Sequence[float] | None = None,
+        dims: Dims | None = None,
+        value_range: ValueRange | None = None,
+        groups: Groups | None = None,
+        nodata: Nodata | None = None,
+        alpha: AlphaUse | None = None,
+        psf: object = None,
+        **options: Any,
+    ) -> Data:
+        """The array on a grid in the coordinate system `crs`, north up, as `thera warp --to` makes it.
+
+        The grid covers the whole array, or `bounds` (west, south, east, north). Its pixels have a side of
+        `resolution` units, or there are `size` = (height, width); by default they are about as large as the
+        array's. An array needs a CRS, as rioxarray writes it, and evenly spaced coordinates or a
+        GeoTransform. Pixels outside it are `nodata`, which integers must have. The filter `psf` is
+        `thera.Lanczos()` unless given. The other options are those of `upscale`.
+        """
+        meaning = Meaning(value_range, groups, nodata, alpha)
+        settings = Settings.of(model, meaning, psf=psf or Lanczos(), **options)
+        dims = spatial_dims(self._data, dims)
+        wanted = {"to": crs, "resolution": resolution, "size": size, "bounds": bounds}
+        if isinstance(self._data, xr.Dataset):
+            return warp_dataset(self._data, dims, settings, wanted)
+        return warp_data_array(self._data, dims, settings, wanted)
+
 
 xr.register_dataarray_accessor("thera")(Accessor)
 xr.register_dataset_accessor("thera")(Accessor)
@@ -87,8 +148,96 @@ def scale_data_array(
     array: xr.DataArray, target: TargetSize, settings: Settings, dims: Dims | None = None
 ) -> xr.DataArray:
     """What `array.thera.upscale` gives."""
+    dims = spatial_dims(array, dims)
+
+    def make(part: da.Array, settings: Settings, channels: str) -> da.Array:
+        return scale_chunks(part, target, settings, channels)
+
+    return placed(_each_image(array, dims, settings, make), array, dims).transpose(*array.dims)
+
+
+def scale_dataset(
+    dataset: xr.Dataset, target: TargetSize, settings: Settings, dims: Dims | None = None
+) -> xr.Dataset:
+    """What `dataset.thera.upscale` gives."""
+    rows, cols = spatial_dims(dataset, dims)
+    images = {
+        name: scale_data_array(variable, target, settings, (rows, cols))
+        for name, variable in _images_of(dataset, (rows, cols)).items()
+    }
+    sizes = next(iter(images.values())).sizes
+    steps = [dataset.sizes[dim] / sizes[dim] for dim in (rows, cols)]
+    kept = dataset.drop_dims((rows, cols))
+    # The CRS is a variable of its own where it was not read as a coordinate.
+    kept = kept.assign({name: georeferenced(kept[name].variable, steps) for name in kept.data_vars})
+    kept = kept.assign_coords({name: georeferenced(kept[name].variable, steps) for name in kept.coords})
+    return kept.assign(images)
+
+
+def warp_data_array(
+    array: xr.DataArray, dims: Dims, settings: Settings, wanted: dict[str, Any], place: "Placed | None" = None
+) -> xr.DataArray:
+    """What `array.thera.warp` gives. `wanted`: the options of `reprojected`, which makes the grid.
+
+    `place`: where the array lies, if it does not say so itself.
+    """
+    from thera.dask.warping import warp_chunks
+    from thera.geo.crs import Reprojection, reprojected
+
+    place = place or place_of(array, dims)
+    grid = reprojected(place, **wanted)
+    mapping = Reprojection(place, grid)
+    used: list[float] = []
+
+    def make(part: da.Array, settings: Settings, channels: str) -> da.Array:
+        given: Any = settings.meaning.nodata
+        used.extend(value for value in np.ravel(given) if value is not None)
+        return warp_chunks(part, mapping, grid.size, settings, channels)
+
+    warped = _each_image(array, dims, settings, make)
+    return on_grid(warped, array, dims, grid, used[0] if used else None)
+
+
+def warp_dataset(dataset: xr.Dataset, dims: Dims, settings: Settings, wanted: dict[str, Any]) -> xr.Dataset:
+    """What `dataset.thera.warp` gives."""
+    place = place_of(dataset, dims)
+    images = {
+        name: warp_data_array(variable, dims, settings, wanted, place)
+        for name, variable in _images_of(dataset, dims).items()
+    }
+    kept = dataset.drop_dims(dims)
+    coords = next(iter(images.values())).coords
+    # The CRS is a variable of its own where it was not read as a coordinate.
+    return kept.drop_vars([name for name in kept.data_vars if name in coords]).assign(images)
+
+
+def _images_of(dataset: xr.Dataset, dims: Dims) -> dict[Hashable, xr.DataArray]:
+    """The variables of a dataset that have rows and columns."""
+    rows, cols = dims
+    variables = dataset.data_vars
+    images = {name: each for name, each in variables.items() if rows in each.dims and cols in each.dims}
+    if not images:
+        raise InvalidInput(f"The dataset has no variable of dimensions {rows!r} and {cols!r} to scale.")
+    left = [
+        name
+        for name, variable in variables.items()
+        if name not in images and (rows in variable.dims or cols in variable.dims)
+    ]
+    if left:
+        raise InvalidInput(
+            f"The variables {left} have {rows!r} or {cols!r} but not both, and cannot be scaled: drop them"
+            " with .drop_vars."
+        )
+    return images
+
+
+def _each_image(array: xr.DataArray, dims: Dims, settings: Settings, make: MakeChunks) -> xr.DataArray:
+    """What `make` gives for every image in an array, along its other dimensions; without coordinates.
+
+    Rows and columns are the last dimensions, and the bands come before them.
+    """
     meaning = settings.meaning
-    rows, cols = spatial_dims(array, dims)
+    rows, cols = dims
     if rows not in array.dims or cols not in array.dims:
         raise InvalidInput(
             f"The dimensions {tuple(array.dims)} were given: expected {rows!r} and {cols!r} among them."
@@ -114,43 +263,11 @@ def scale_data_array(
     def scaled(part: da.Array) -> da.Array:
         if part.ndim > len(bands) + 2:
             return da.stack([scaled(each) for each in part])
-        return scale_chunks(part, target, settings, "first" if bands else "last")
+        return make(part, settings, "first" if bands else "last")
 
     lazy = scaled(samples)
     data = lazy if array.chunks is not None else lazy.compute()
-    result = xr.DataArray(data, dims=ordered.dims, name=array.name, attrs=array.attrs)
-    return placed(result, array, (rows, cols)).transpose(*array.dims)
-
-
-def scale_dataset(
-    dataset: xr.Dataset, target: TargetSize, settings: Settings, dims: Dims | None = None
-) -> xr.Dataset:
-    """What `dataset.thera.upscale` gives."""
-    rows, cols = spatial_dims(dataset, dims)
-    images = {
-        name: scale_data_array(variable, target, settings, (rows, cols))
-        for name, variable in dataset.data_vars.items()
-        if rows in variable.dims and cols in variable.dims
-    }
-    if not images:
-        raise InvalidInput(f"The dataset has no variable of dimensions {rows!r} and {cols!r} to scale.")
-    left = [
-        name
-        for name, variable in dataset.data_vars.items()
-        if name not in images and (rows in variable.dims or cols in variable.dims)
-    ]
-    if left:
-        raise InvalidInput(
-            f"The variables {left} have {rows!r} or {cols!r} but not both, and cannot be scaled: drop them"
-            " with .drop_vars."
-        )
-    sizes = next(iter(images.values())).sizes
-    steps = [dataset.sizes[dim] / sizes[dim] for dim in (rows, cols)]
-    kept = dataset.drop_dims((rows, cols))
-    # The CRS is a variable of its own where it was not read as a coordinate.
-    kept = kept.assign({name: georeferenced(kept[name].variable, steps) for name in kept.data_vars})
-    kept = kept.assign_coords({name: georeferenced(kept[name].variable, steps) for name in kept.coords})
-    return kept.assign(images)
+    return xr.DataArray(data, dims=ordered.dims, name=array.name, attrs=array.attrs)
 
 
 def _band_dim(others: Sequence[Hashable]) -> Hashable | None:

@@ -111,7 +111,7 @@ class Settings(NamedTuple):
 def scale_chunks(array: da.Array, target: TargetSize, settings: Settings, channels: str = "last") -> da.Array:
     """What `upscale` gives."""
     model, options, meaning = settings
-    image = _channels_last(array, channels)
+    image = channels_last(array, channels)
     count = image.shape[2]
     bands = meaning.bands(count, image.dtype)
     survey = Survey(bands, image.dtype, meaning.rule(count))
@@ -128,7 +128,7 @@ def scale_chunks(array: da.Array, target: TargetSize, settings: Settings, channe
         upscale_chunk,
         da.overlap.overlap(image, dict(enumerate((*around, 0))), boundary="none", allow_rechunk=False),
         scaling=scaling,
-        ranges=_ranges(image, survey),
+        ranges=find_ranges_lazily(image, survey),
         chunks=(*scaling.output_chunks(), (count,)),
         dtype=image.dtype,
         meta=np.empty((0, 0, 0), image.dtype),
@@ -181,7 +181,7 @@ def cuts_of(chunks: Sequence[int], least: int, most: int) -> tuple[int, ...]:
     return tuple(cuts)
 
 
-def _channels_last(array: da.Array, channels: str) -> da.Array:
+def channels_last(array: da.Array, channels: str) -> da.Array:
     """The array as H×W×C, or an error that says what is wrong with it."""
     if not isinstance(array, da.Array):
         raise InvalidInput(
@@ -208,7 +208,7 @@ def _channels_last(array: da.Array, channels: str) -> da.Array:
     return da.moveaxis(array, 0, 2) if channels == "first" else array
 
 
-def _ranges(image: da.Array, survey: Survey) -> list[Range] | Delayed:
+def find_ranges_lazily(image: da.Array, survey: Survey) -> list[Range] | Delayed:
     """The range of each group of bands, or the task that finds them."""
     if not survey.passes:
         return survey.ranges

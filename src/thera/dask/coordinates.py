@@ -2,12 +2,16 @@
 
 import warnings
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
 from thera.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from thera.geo.crs import Placed
+    from thera.geo.writing import GeoGrid
 
 Dims = tuple[Hashable, Hashable]  # the names of rows and columns
 
@@ -95,3 +99,83 @@ def _resampled(name: Hashable, variable: xr.Variable, dim: Hashable, size: int) 
     low, high = values.isel({dim: before}), values.isel({dim: before + 1})
     result = (low + (high - low) * share).transpose(*variable.dims)
     return xr.Variable(result.dims, result.data, variable.attrs)
+
+
+def place_of(data: xr.DataArray | xr.Dataset, dims: Dims) -> "Placed":
+    """Where the pixels of an array lie: its CRS, and its GeoTransform or evenly spaced coordinates."""
+    from affine import Affine
+
+    from thera.geo.crs import Placed
+
+    shape = data.sizes[dims[0]], data.sizes[dims[1]]
+    name = data.name if isinstance(data, xr.DataArray) and data.name is not None else "The array"
+    mapping = _grid_mapping(data)
+    attrs = {} if mapping is None else mapping.attrs
+    system = attrs.get("crs_wkt") or attrs.get("spatial_ref") or data.attrs.get("crs")
+    if system is None:
+        raise InvalidInput(
+            f"{name} has no coordinate system: say which with .rio.write_crs of rioxarray, or in the"
+            " attribute crs_wkt of a coordinate spatial_ref."
+        )
+    lines = [_line(data, dim) for dim in dims]
+    if None not in lines:
+        (y, down), (x, along) = lines  # type: ignore[misc]
+        return Placed(name, shape, system, Affine(along, 0, x - along / 2, 0, down, y - down / 2))
+    if scaled_transform(attrs.get("GeoTransform", ""), (1, 1)) is None:
+        raise InvalidInput(
+            f"{name} has neither evenly spaced coordinates along {dims[0]!r} and {dims[1]!r} nor a"
+            " GeoTransform: give it one of them."
+        )
+    numbers = [float(number) for number in attrs["GeoTransform"].split()]
+    return Placed(name, shape, system, Affine.from_gdal(*numbers))
+
+
+def _grid_mapping(data: xr.DataArray | xr.Dataset) -> xr.DataArray | None:
+    """The variable that describes the coordinate system: the one that is named as it, or as usual."""
+    images = [data, *data.data_vars.values()] if isinstance(data, xr.Dataset) else [data]
+    named = [place.get("grid_mapping") for each in images for place in (each.encoding, each.attrs)]
+    known = {*data.coords, *(data.data_vars if isinstance(data, xr.Dataset) else ())}
+    return next((data[name] for name in (*named, "spatial_ref", "crs") if name in known), None)
+
+
+def _line(data: xr.DataArray | xr.Dataset, dim: Hashable) -> tuple[float, float] | None:
+    """The first coordinate along a dimension and the step between them; None if they are not even."""
+    if dim not in data.coords or data[dim].dtype.kind not in "uif" or data.sizes[dim] < 2:
+        return None
+    values = data[dim].values.astype(np.float64)
+    step = (values[-1] - values[0]) / (len(values) - 1)
+    even = np.abs(values - values[0] - step * np.arange(len(values))).max() <= 1e-3 * abs(step)
+    return (float(values[0]), float(step)) if step and even else None
+
+
+def on_grid(
+    warped: xr.DataArray, array: xr.DataArray, dims: Dims, grid: "GeoGrid", nodata: float | None
+) -> xr.DataArray:
+    """`warped` with the coordinates and the CRS of a grid, and what `array` has beside its own."""
+    from thera.geo.crs import known_crs
+
+    system = known_crs(grid.crs)
+    # Metres are no latitudes.
+    names = dims if system.is_geographic or dims not in SPATIAL[1:3] else SPATIAL[0]
+    axes = {axis.get("axis"): axis for axis in system.cs_to_cf()}
+    lengths = zip(names, ("Y", "X"), (grid.transform.f, grid.transform.c), strict=True)
+    steps = dict(zip(names, (grid.transform.e, grid.transform.a), strict=True))
+    coords: dict[Hashable, Any] = {
+        name: each.variable for name, each in array.coords.items() if not set(dims) & set(each.dims)
+    }
+    warped = warped.rename(dict(zip(dims, names, strict=True)))
+    for name, axis, start in lengths:
+        centres = start + steps[name] * (np.arange(warped.sizes[name]) + 0.5)
+        coords[name] = xr.Variable((name,), centres, axes.get(axis, {}))
+    mapping = _grid_mapping(array)
+    label = "spatial_ref" if mapping is None else mapping.name
+    transform = " ".join(map(repr, grid.transform.to_gdal()))
+    coords[label] = ((), 0, system.to_cf() | {"spatial_ref": system.to_wkt(), "GeoTransform": transform})
+    warped = warped.assign_coords(coords)
+    warped.encoding = {key: value for key, value in array.encoding.items() if key not in OF_CHUNKS}
+    if "grid_mapping" not in array.attrs:
+        warped.encoding["grid_mapping"] = label
+    declared = {*array.attrs, *array.encoding} & {"_FillValue", "missing_value", "nodata"}
+    if nodata is not None and not np.isnan(nodata) and not declared:
+        warped.attrs["_FillValue"] = warped.dtype.type(nodata)
+    return warped.transpose(*(dict(zip(dims, names, strict=True)).get(dim, dim) for dim in array.dims))

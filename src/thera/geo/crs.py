@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,20 @@ EXTENT_POINTS = 65
 LARGEST_STEP = 100
 
 
+class Placed(NamedTuple):
+    """Pixels with a place on the ground that are no file: a `path` is only what messages call them."""
+
+    path: object
+    shape: tuple[int, int]
+    crs: Any
+    transform: Any
+    gcps: tuple[Sequence[Any], Any] = ((), None)
+
+
 class Reprojection:
     """Maps the pixels of `grid` to those of a georeferenced raster in another system."""
 
-    def __init__(self, raster: Raster, grid: GeoGrid) -> None:
+    def __init__(self, raster: Raster | Placed, grid: GeoGrid) -> None:
         self._back = _transformer(grid.crs, raster.crs)
         self._out, self._in = grid.transform, ~raster.transform
         self._turn = _full_turn(raster.crs)
@@ -65,11 +75,11 @@ class Reprojection:
 
 
 def reprojected(
-    raster: Raster,
-    to: str,
+    raster: Raster | Placed,
+    to: object,
     *,
     resolution: float | None = None,
-    size: tuple[int, int] | None = None,
+    size: Sequence[int] | None = None,
     bounds: Sequence[float] | None = None,
 ) -> GeoGrid:
     """The grid of a raster in the coordinate system `to`, north up.
@@ -94,7 +104,7 @@ def reprojected(
         raise InvalidInput("Give a resolution or a size, not both.")
     if size is not None:
         TargetSize(size=size).check()
-    system = _crs(to)
+    system = known_crs(to)
     forward = _transformer(raster.crs, system)
     west, south, east, north = checked_bounds(bounds) if bounds is not None else _extent(raster, forward)
     if size is not None:
@@ -108,7 +118,7 @@ def reprojected(
     return GeoGrid(size, CRS.from_wkt(system.to_wkt()), transform)
 
 
-def _crs(given: Any) -> Any:
+def known_crs(given: Any) -> Any:
     """A coordinate system of pyproj's, from one of rasterio's or from text."""
     pyproj = require("pyproj", "geo", "Another coordinate system")
     try:
@@ -121,7 +131,7 @@ def _crs(given: Any) -> Any:
 
 def _transformer(source: Any, target: Any) -> Any:
     pyproj = require("pyproj", "geo", "Another coordinate system")
-    systems = _crs(source), _crs(target)
+    systems = known_crs(source), known_crs(target)
     try:
         return pyproj.Transformer.from_crs(*systems, always_xy=True)
     except pyproj.exceptions.ProjError as error:  # from one planet to another
@@ -131,7 +141,7 @@ def _transformer(source: Any, target: Any) -> Any:
 
 def _full_turn(crs: Any) -> float:
     """A full turn in units of a system of longitudes; infinite for other systems."""
-    system = _crs(crs)
+    system = known_crs(crs)
     return 2 * math.pi / system.axis_info[0].unit_conversion_factor if system.is_geographic else math.inf
 
 
@@ -146,7 +156,7 @@ def _apply(transform: Any, at: NDArray[np.float64]) -> tuple[NDArray[np.float64]
     return a * column + b * row + c, d * column + e * row + f
 
 
-def _extent(raster: Raster, forward: Any) -> tuple[float, float, float, float]:
+def _extent(raster: Raster | Placed, forward: Any) -> tuple[float, float, float, float]:
     """The bounds in the other system of a grid of points over the raster, edges included.
 
     Points without a place there are left out, like the sky around a full disk.
@@ -183,7 +193,7 @@ def _extent(raster: Raster, forward: Any) -> tuple[float, float, float, float]:
     return float(x.min()), float(y.min()), float(x.max()), float(y.max())
 
 
-def _pixel_side(raster: Raster, forward: Any) -> float:
+def _pixel_side(raster: Raster | Placed, forward: Any) -> float:
     """The side of a square in the other system with the area of the raster's middle pixel."""
     H, W = raster.shape
     corners = np.array([[H / 2, W / 2], [H / 2 + 1, W / 2], [H / 2, W / 2 + 1]])

@@ -112,15 +112,15 @@ class RasterOptions:
 class Frame:
     """The samples of one frame of the output, h×w×bands, filled in group by group."""
 
-    def __init__(self, raster: Raster, valid: NDArray[np.bool_]) -> None:
+    def __init__(self, raster: Raster, valid: NDArray[np.bool_], samples: NDArray | None = None) -> None:
         """`valid`: h×w×bands, which samples have a value."""
         self.raster = raster
         self.valid = valid
-        self.samples = np.zeros(valid.shape, raster.dtype)
+        self.samples = np.zeros(valid.shape, raster.dtype) if samples is None else samples
 
-    def extent(self, group: Group, part: Part = (slice(None), slice(None))) -> Part | None:
+    def extent(self, group: Group) -> Part | None:
         """The smallest part with all valid samples of a group; None if there are none."""
-        valid = self.valid[part][..., list(group.bands)]
+        valid = self.valid[..., list(group.bands)]
         rows, cols = (np.flatnonzero(valid.any(axis=axes)) for axes in ((1, 2), (0, 2)))
         if not len(rows):
             return None

@@ -6,16 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thera.field.grid import Box
 from thera.imaging.files import check_disk
 from thera.imaging.sizing import TargetSize
 from thera.models import Model
 from thera.tiled import Options
-from thera.values.planes import planes_of
 from thera.warp.mappings import Mapping, Projective, View
-from thera.warp.warping import FRAME, Piece, Warp
+from thera.warp.warping import FRAME, Warp
 
 from .crs import Reprojection
 from .raster import CACHE, Raster
@@ -42,27 +40,8 @@ class WarpedRaster(RasterJob):
         return replace(raster, masked=True)
 
     def _frame(self, reader: Reader, box: Box, progress: Callable[[int], object]) -> Frame:
-        shape = (box[2] - box[0], box[3] - box[1])
-        frame = Frame(self.written, np.zeros((*shape, self.raster.count), bool))
-        planes = planes_of(reader, self.raster.bands, self.spans, self.warp.model.info.halo)
-        for piece in self.warp.pieces(box):
-            part = piece.part_of(box)
-            if piece.inside.any():
-                frame.valid[part] = self._valid(reader, piece)
-                wanted = [plane for plane in planes if frame.extent(plane.group, part)]
-                self.warp.put(piece, wanted, frame.samples[part])
-            progress(piece.inside.size)
-        return frame
-
-    def _valid(self, reader: Reader, piece: Piece) -> NDArray[np.bool_]:
-        """An output pixel is valid if the input pixel under its centre is."""
-        cells = np.floor(piece.points[piece.inside]).astype(np.int64)
-        cells = np.clip(cells, 0, np.array(self.raster.shape) - 1)
-        (top, left), (bottom, right) = cells.min(axis=0), cells.max(axis=0) + 1
-        valid = reader.valid((int(top), int(left), int(bottom), int(right)))
-        found = np.zeros((*piece.inside.shape, self.raster.count), bool)
-        found[piece.inside] = valid[cells[:, 0] - top, cells[:, 1] - left]
-        return found
+        samples, valid = self.warp.warped(reader, self.raster.bands, self.spans, box, progress)
+        return Frame(self.written, valid, samples)
 
 
 def prepare_warped_raster(

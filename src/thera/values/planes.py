@@ -52,6 +52,8 @@ class ArraySamples:
             for low, high, start in zip(box[:2], box[2:], self.origin, strict=True)
         )
         window = self.array[rows, cols]
+        if min(rows.start, cols.start) < 0 or window.shape[:2] != (box[2] - box[0], box[3] - box[1]):
+            raise IndexError(f"The window {box} is not in the part of shape {self.array.shape[:2]}.")
         # A view where bands are neighbours, as they mostly are.
         neighbours = list(bands) == list(range(bands[0], bands[-1] + 1))
         samples = window[..., bands[0] : bands[-1] + 1] if neighbours else window[..., list(bands)]

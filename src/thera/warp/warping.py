@@ -1,6 +1,6 @@
 """Warps a picture box by box, each from the field of the window that it needs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -17,7 +17,9 @@ from thera.models import Model
 from thera.tiled import Options, TiledField, tile_side
 from thera.tiled.field import ENCODING_SHARE, LEAST_SIDE
 from thera.tiled.plan import RENDER_MEMORY, costs, frames, tile_memory
-from thera.values.planes import Plane
+from thera.values.bands import Bands
+from thera.values.planes import Plane, Samples, planes_of
+from thera.values.ranges import Range
 
 from .mappings import Mapping
 
@@ -138,6 +140,39 @@ class Warp:
             values = TiledField(self.model, plane, options, side=self.side).sample(points, piece.steps)
             plane.put_at(values, points, footprint, samples)
         out[piece.inside] = samples
+
+    def warped(
+        self,
+        samples: Samples,
+        bands: Bands,
+        spans: Sequence[Range],
+        box: Box,
+        progress: Callable[[int], object] = lambda pixels: None,
+    ) -> tuple[NDArray, NDArray[np.bool_]]:
+        """The samples of a box of output pixels, h×w×bands, and which of them are valid: an output pixel is
+        if the input pixel under its centre is."""
+        shape = (box[2] - box[0], box[3] - box[1], bands.count)
+        out, valid = np.zeros(shape, samples.dtype), np.zeros(shape, bool)
+        planes = planes_of(samples, bands, spans, self.model.info.halo)
+        for piece in self.pieces(box):
+            if piece.inside.any():
+                part = piece.part_of(box)
+                valid[part] = _valid(samples, bands.count, piece)
+                seen = [plane for plane in planes if valid[part][..., list(plane.group.bands)].any()]
+                self.put(piece, seen, out[part])
+            progress(piece.inside.size)
+        return out, valid
+
+
+def _valid(samples: Samples, count: int, piece: Piece) -> NDArray[np.bool_]:
+    """Which samples of a piece are valid, h×w×bands."""
+    cells = np.floor(piece.points[piece.inside]).astype(np.int64)
+    cells = np.clip(cells, 0, np.array(samples.shape) - 1)
+    (top, left), (bottom, right) = cells.min(axis=0), cells.max(axis=0) + 1
+    _, valid = samples.read((int(top), int(left), int(bottom), int(right)), range(count))
+    found = np.zeros((*piece.inside.shape, count), bool)
+    found[piece.inside] = True if valid is None else valid[cells[:, 0] - top, cells[:, 1] - left]
+    return found
 
 
 def _halves(rows: int, cols: int) -> Iterator[tuple[slice, slice]]:
