@@ -228,8 +228,8 @@ def test_a_process_loads_a_model_once_however_many_threads_ask(monkeypatch):
 
 
 def test_a_model_file_that_changes_is_loaded_again(tmp_path):
-    (weights,) = (m.onnx for m in thera.models.shipped() if m.name == "edsr-air")
-    path = tmp_path / "mine.onnx"
+    (weights,) = (m.safetensors for m in thera.models.shipped() if m.name == "edsr-air")
+    path = tmp_path / "mine.safetensors"
     path.write_bytes(weights.read_bytes())
     before = tasks.ModelName.of(choice.ModelChoice(str(path)))
     assert before.choice.name == str(path)

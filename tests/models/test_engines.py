@@ -16,6 +16,7 @@ from thera.models.engines import Files
 from thera.models.ncnn_engine import NcnnEngine, default_threads
 from thera.models.ncnn_graph import build
 from thera.models.onnx_engine import OnnxEngine
+from thera.models.onnx_templates import complete
 from thera.models.weights import read_tensors
 from thera.networks import Spec, Thera
 
@@ -26,7 +27,10 @@ BOTH = ("edsr-air", "edsr-plus")
 @pytest.fixture(scope="module")
 def engines():
     return {
-        name: (OnnxEngine(SHIPPED[name].onnx, 1), NcnnEngine(SHIPPED[name].safetensors, threads=1))
+        name: (
+            OnnxEngine(complete(SHIPPED[name].safetensors), 1),
+            NcnnEngine(SHIPPED[name].safetensors, threads=1),
+        )
         for name in BOTH
     }
 
@@ -147,7 +151,7 @@ def test_candidates_are_those_that_can_run_the_model(monkeypatch):
     monkeypatch.setattr("thera.models.engines.installed", lambda package: package in there)
 
     def names(model, device="auto", precision="f32"):
-        files = Files(SHIPPED[model].onnx, SHIPPED[model].safetensors)
+        files = Files(None, SHIPPED[model].safetensors)
         return [tuple(candidate) for candidate in files.candidates(device, precision)]
 
     assert names("edsr-plus") == [("onnx", "cpu"), ("ncnn", "cpu")]

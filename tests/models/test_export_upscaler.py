@@ -9,14 +9,15 @@ import pytest
 
 from thera.errors import InvalidInput, ModelError
 from thera.models import export, load, save_safetensors, shipped
+from thera.models.onnx_templates import complete
 from thera.models.onnx_upscaler import upscaler_bytes
 from thera.networks import Spec, Thera
 
-SHIPPED = {model.name: model.onnx for model in shipped()}
+SHIPPED = {model.name: model.safetensors for model in shipped()}
 
 
 def exported(name: str, scale: object, storage: str = "f16") -> bytes:
-    return upscaler_bytes(SHIPPED[name].read_bytes(), scale, storage)
+    return upscaler_bytes(complete(SHIPPED[name]), scale, storage)
 
 
 def session(data: bytes) -> onnxruntime.InferenceSession:
@@ -89,7 +90,7 @@ def test_the_graph_is_plain():
 
 def test_a_graph_for_one_size_says_so(noise):
     """QGIS's Deepness reads the size of its tiles from the file."""
-    runner = session(upscaler_bytes(SHIPPED["edsr-air"].read_bytes(), "3/2", tile=12))
+    runner = session(upscaler_bytes(complete(SHIPPED["edsr-air"]), "3/2", tile=12))
     assert runner.get_inputs()[0].shape == [1, 3, 12, 12]
     assert runner.get_outputs()[0].shape == [1, 3, 18, 18]
     (output,) = runner.run(None, {"image": batched(noise[:, :12])})

@@ -156,8 +156,6 @@ def test_what_an_engine_cannot_do_is_refused(air_file):
         load(air_file, engine="tensorflow")
     with pytest.raises(InvalidInput, match="precision 'f8'"):
         load(air_file, precision="f8")
-    with pytest.raises(ModelError, match="no ONNX file"):
-        load(air_file, engine="onnx")
     with pytest.raises(InvalidInput, match="computes in f32"):
         load("edsr-air", engine="onnx", precision="bf16")
     with pytest.raises(InvalidInput, match="There is no device 'tpu'"):

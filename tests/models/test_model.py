@@ -181,6 +181,7 @@ from threading import Timer
 import numpy as np
 from thera.models import shipped
 from thera.models.onnx_engine import OnnxEngine
+from thera.models.onnx_templates import complete
 
 class Endless:
     def run(self, outputs, inputs, options):
@@ -192,7 +193,7 @@ class Endless:
         raise RuntimeError("terminated")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-engine = OnnxEngine(next(model.onnx for model in shipped() if model.name == "edsr-air"))
+engine = OnnxEngine(complete(next(model.safetensors for model in shipped() if model.name == "edsr-air")))
 engine._session = Endless()
 try:
     engine.features(np.zeros((4, 4, 3), np.float32))

@@ -11,6 +11,7 @@ import pytest
 
 from thera.models import load, shipped
 from thera.models.onnx_engine import OnnxEngine
+from thera.models.onnx_templates import complete
 
 SHIPPED = shipped()
 
@@ -46,8 +47,9 @@ for asked in ({"engine": "torch"}, {"device": "mps"}, {"precision": "tf32"}):
 
 
 @pytest.mark.parametrize("model", SHIPPED, ids=lambda model: model.name)
-def test_both_files_are_one_model(model):
-    onnx, torch = OnnxEngine(model.onnx, threads=1), load(model.name, engine="torch", device="cpu")
+def test_both_engines_run_one_model(model):
+    onnx = OnnxEngine(complete(model.safetensors), threads=1)
+    torch = load(model.name, engine="torch", device="cpu")
     assert onnx.metadata == model.metadata == torch.info.metadata
     assert not model.spec.published
     assert model.name == model.spec.name or model.metadata["restores"]
@@ -74,9 +76,8 @@ def test_a_shipped_model_sharpens_a_photograph_and_keeps_its_colours(model, phot
 
 @pytest.mark.parametrize("model", SHIPPED, ids=lambda model: model.name)
 def test_files_are_small_and_say_nothing_of_where_they_were_made(model):
-    for path in (model.onnx, model.safetensors):
-        assert path.stat().st_size < 2.2 * model.parameters + 200_000  # two bytes a weight
-    graph = onnx.load(model.onnx)
+    assert model.safetensors.stat().st_size < 2.1 * model.parameters + 100_000  # two bytes a weight
+    graph = onnx.load_from_string(complete(model.safetensors))
     for tensor in graph.graph.initializer:
         tensor.ClearField("raw_data")  # among millions of weights any three bytes are found
     header = model.safetensors.read_bytes()

@@ -33,7 +33,7 @@ def command(as_json: bool) -> None:
                 "variant": model.spec.variant,
                 "parameters": model.parameters,
                 "restores": bool(model.metadata.get("restores")),
-                "bytes": model.onnx.stat().st_size,
+                "bytes": model.safetensors.stat().st_size,
                 "default": model.name == DEFAULT_MODEL,
             }
             for model in found
@@ -42,7 +42,7 @@ def command(as_json: bool) -> None:
         return
     for model in found:
         default = " (default)" if model.name == DEFAULT_MODEL else ""
-        size = model.onnx.stat().st_size / 1e6
+        size = model.safetensors.stat().st_size / 1e6
         about = RESTORING if model.metadata.get("restores") else DESCRIPTIONS[model.spec.variant]
         click.echo(
             f"{model.name:<12} {model.parameters / 1e6:5.2f} M parameters {size:5.1f} MB  {about}{default}"

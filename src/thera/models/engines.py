@@ -9,7 +9,8 @@ from thera.errors import InvalidInput, ModelError
 from thera.models.choosing import Candidate, installed
 from thera.models.engine import FileEngine
 from thera.models.ncnn_graph import can_build
-from thera.models.weights import is_safetensors, read_header
+from thera.models.onnx_templates import complete, has_graph
+from thera.models.weights import WEIGHTS, is_safetensors, read_header
 from thera.networks.spec import Spec
 
 ENGINES = ("onnx", "ncnn", "openvino", "torch")
@@ -19,10 +20,21 @@ OWNERS |= {"vulkan": "ncnn", "gpu": "openvino", "npu": "openvino"}
 
 
 class Files(NamedTuple):
-    """A model's ONNX file and its file of weights (safetensors or published). One may be missing."""
+    """A model as an ONNX file or as a file of weights (safetensors or published)."""
 
     onnx: Path | None
     weights: Path | None
+
+    @property
+    def for_onnx(self) -> bool:
+        """True if it is an ONNX model, or can be made one without a library."""
+        return self.onnx is not None or (self.weights is not None and has_graph(self.weights))
+
+    def as_onnx(self) -> bytes | None:
+        """The ONNX model; None if PyTorch would have to make it."""
+        if self.onnx is not None:
+            return self.onnx.read_bytes()
+        return complete(self.weights) if self.weights is not None and has_graph(self.weights) else None
 
     @property
     def for_ncnn(self) -> bool:
@@ -35,16 +47,17 @@ class Files(NamedTuple):
         if kind in OWNERS:
             return [Candidate(OWNERS[kind], device)]
         if kind not in ("auto", "cpu"):
-            without = kind == "cuda" and not installed("torch") and self.onnx is not None
+            without = kind == "cuda" and not installed("torch") and self.for_onnx
             return [Candidate("onnx" if without else "torch", device)]
-        found = []
-        if self.onnx is not None and precision == "f32":
-            found.append(Candidate("onnx", "cpu"))
-        elif self.onnx is None and installed("torch"):
+        shipped = self.weights is not None and self.weights.parent == WEIGHTS
+        if self.onnx is None and not shipped and installed("torch"):
             return [Candidate("torch", device)]
+        found = []
+        if self.for_onnx and precision == "f32":
+            found.append(Candidate("onnx", "cpu"))
         if self.for_ncnn and installed("ncnn") and precision in ("f32", "bf16"):
             found.append(Candidate("ncnn", "cpu"))
-        if self.onnx is not None and installed("openvino") and precision == "bf16":
+        if self.for_onnx and installed("openvino") and precision == "bf16":
             found.append(Candidate("openvino", "cpu"))
         return found or [Candidate("torch", device)]
 
@@ -57,16 +70,17 @@ class Files(NamedTuple):
             from thera.models.ncnn_engine import NcnnEngine
 
             return NcnnEngine(self.weights, place, precision, threads)
-        if self.onnx is None:
+        model = self.as_onnx()
+        if model is None:
             raise ModelError(
                 f"{self.weights} is no ONNX file: make one with `thera export`, or use engine 'torch'."
             )
         if engine == "openvino":
             from thera.models.openvino_engine import OpenVinoEngine
 
-            return OpenVinoEngine(self.onnx, place, precision, threads)
+            return OpenVinoEngine(model, place, precision, threads)
         if precision != "f32":
             raise InvalidInput(f"The engine 'onnx' computes in f32: use another engine for {precision}.")
         from thera.models.onnx_engine import OnnxEngine
 
-        return OnnxEngine(self.onnx, threads, place)
+        return OnnxEngine(model, threads, place)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from thera.models.engines import ENGINES, Files
 from thera.models.hub import download
 from thera.models.model import Model
 from thera.models.published import load_published
-from thera.models.weights import describe, is_safetensors, load_safetensors, read_header
+from thera.models.weights import WEIGHTS, describe, is_safetensors, load_safetensors, read_header
 from thera.networks.spec import Spec
 from thera.optional import require
 
@@ -27,13 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Shipped:
-    """A model that comes with Thera, as described by its files."""
+    """A model that comes with Thera, as described by its file."""
 
     name: str
     spec: Spec
     parameters: int
     metadata: dict[str, Any]
-    onnx: Path
     safetensors: Path
 
 
@@ -43,12 +41,11 @@ def shipped() -> list[Shipped]:
     >>> shipped()[0].name
     'edsr-air'
     """
-    folder = Path(str(files("thera"))) / "weights"
     found = []
-    for path in folder.glob("*.safetensors"):
+    for path in WEIGHTS.glob("*.safetensors"):
         metadata = read_header(path)
         spec, parameters = Spec.from_dict(metadata), int(metadata["parameters"])
-        found.append(Shipped(path.stem, spec, parameters, metadata, path.with_suffix(".onnx"), path))
+        found.append(Shipped(path.stem, spec, parameters, metadata, path))
     return sorted(found, key=lambda model: (model.parameters, model.name))
 
 
@@ -134,14 +131,14 @@ def load_network(name_or_path: str | Path) -> tuple[Network, dict[str, Any]]:
 
 
 def locate(name_or_path: str | Path) -> tuple[Path | None, Path | None]:
-    """The ONNX file and the file of weights (safetensors or published) of a model, None for a missing one."""
+    """A model's ONNX file, or its file of weights (safetensors or published). The other one is None."""
     given = str(name_or_path)
     if given.startswith("hf:"):
         path = download(given.removeprefix("hf:"))
     else:
         for model in shipped():
             if model.name == given:
-                return model.onnx, model.safetensors
+                return None, model.safetensors
         path = Path(name_or_path)
         if not os.path.isfile(path):  # also False for a name that is too long
             names = ", ".join(model.name for model in shipped()) or "none"

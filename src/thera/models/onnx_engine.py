@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,7 +47,7 @@ class OnnxEngine:
     name = "onnx"
     precision = "f32"
 
-    def __init__(self, model: Path | bytes, threads: int = 0, device: str = "cpu") -> None:
+    def __init__(self, model: bytes, threads: int = 0, device: str = "cpu") -> None:
         ort = runtime()
         self.device, provider = device, provider_of(device)
         options = ort.SessionOptions()
@@ -59,7 +58,7 @@ class OnnxEngine:
         options.log_severity_level = 3  # errors only, not warnings about optimisations
         try:
             self._session = ort.InferenceSession(
-                model if isinstance(model, bytes) else str(model),
+                model,
                 options,
                 providers=list(dict.fromkeys([provider, "CPUExecutionProvider"])),
             )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from thera.errors import InvalidInput, ModelError
 from thera.files import replacing
+from thera.models.engines import Files
 from thera.models.loading import load_network, locate
 from thera.models.onnx_engine import OUTPUTS
 from thera.models.onnx_graph import store_half
@@ -45,8 +46,8 @@ def export(
         data = onnx_bytes(network, storage, metadata)
     else:
         check_scale(scale)  # before the work
-        stored = locate(network)[0] if isinstance(network, str | Path) else None
-        encoder = onnx_bytes(network, "f32", metadata) if stored is None else stored.read_bytes()
+        stored = Files(*locate(network)).as_onnx() if isinstance(network, str | Path) else None
+        encoder = onnx_bytes(network, "f32", metadata) if stored is None else stored
         data = upscaler_bytes(encoder, scale, storage, tile)
     with replacing(Path(path), ModelError) as file:
         file.write(data)

@@ -91,13 +91,16 @@ def _encoder(g: Graph, encoder: bytes, storage: str, tile: int | None) -> tuple[
     if storage == "f16":
         store_half(source)
     g.input("image", 1, 3, *((tile, tile) if tile else ("height", "width")))
-    constants = {output.name for output in source.output} - {"features"}  # what fields are made from
-    for node in source.node:
+    used, nodes = {"features"}, []  # without what only fields are made from
+    for node in reversed(source.node):
+        if used.intersection(node.output):
+            used.update(node.input)
+            nodes.append(node)
+    for node in reversed(nodes):
         if node.op_type == "Gelu":
             _gelu(g, node)
-        elif not constants.intersection(node.output):
+        else:
             g.nodes.append(node)
-    used = {name for node in g.nodes for name in node.input}
     g.constants += [tensor for tensor in source.initializer if tensor.name in used]
     return "image", "features"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ class OpenVinoEngine:
 
     name = "openvino"
 
-    def __init__(self, model: Path, device: str = "cpu", precision: str = "f32", threads: int = 0) -> None:
+    def __init__(self, model: bytes, device: str = "cpu", precision: str = "f32", threads: int = 0) -> None:
         if precision not in PRECISIONS:
             raise InvalidInput(
                 f"The engine 'openvino' computes in {', '.join(PRECISIONS)}, not in {precision}: choose one."
@@ -52,7 +51,7 @@ class OpenVinoEngine:
         if wanted == "CPU" and threads:
             settings |= {"INFERENCE_NUM_THREADS": str(threads)}
         try:
-            network = core.read_model(str(model))
+            network = core.read_model(model)
             self._model = core.compile_model(network, wanted, settings)
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from thera.networks import Network
 
+WEIGHTS = Path(str(files("thera"))) / "weights"  # of the models that come with Thera
 STORAGE = ("f16", "f32")
 DTYPES = {"F16": "<f2", "F32": "<f4"}
 
@@ -106,6 +108,11 @@ def is_safetensors(path: Path) -> bool:
 
 def read_tensors(path: str | Path) -> dict[str, np.ndarray]:
     """The parameters in a safetensors file as float32 arrays. No library is needed."""
+    return {name: array.astype(np.float32) for name, array in read_stored(path).items()}
+
+
+def read_stored(path: str | Path) -> dict[str, np.ndarray]:
+    """The parameters in a safetensors file, as they are stored. No library is needed."""
     try:
         data = Path(path).read_bytes()
         start = 8 + int.from_bytes(data[:8], "little")
@@ -115,7 +122,7 @@ def read_tensors(path: str | Path) -> dict[str, np.ndarray]:
         for name, entry in header.items():
             first, last = entry["data_offsets"]
             stored = np.frombuffer(data[start + first : start + last], DTYPES[entry["dtype"]])
-            tensors[name] = stored.reshape(entry["shape"]).astype(np.float32)
+            tensors[name] = stored.reshape(entry["shape"])
         return tensors
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{path} is damaged ({error}): download it again.") from error

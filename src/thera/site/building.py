@@ -16,6 +16,7 @@ from thera._version import __version__
 from thera.errors import InvalidInput
 from thera.files import replacing_path
 from thera.models import Shipped, shipped
+from thera.models.onnx_templates import complete
 from thera.networks.spec import MEAN
 from thera.pages import VIEWER
 from thera.web.export import PAGE
@@ -72,13 +73,13 @@ def write_site(
         _copy_runtime(source, folder / "runtime")
         (folder / "models").mkdir()
         for model in chosen:
-            shutil.copyfile(model.onnx, folder / "models" / model.onnx.name)
+            (folder / "models" / f"{model.name}.onnx").write_bytes(complete(model.safetensors))
         (folder / "pictures").mkdir()
         shown = [_copy_picture(path, folder) for path in pictures]
         facts = {
             "version": __version__,
             "webgpu": source is not None,
-            "models": [_describe(model) for model in chosen],
+            "models": [_describe(model, folder) for model in chosen],
             "pictures": shown,
         }
         (folder / DESCRIPTION).write_text(json.dumps(facts, indent=1), encoding="utf-8")
@@ -104,17 +105,17 @@ def _list_files(folder: Path) -> None:
     (folder / LIST).write_text(json.dumps(["./", *kept], indent=0), encoding="utf-8")
 
 
-def _describe(model: Shipped) -> dict[str, Any]:
-    spec = model.spec
+def _describe(model: Shipped, folder: Path) -> dict[str, Any]:
+    spec, file = model.spec, f"models/{model.name}.onnx"
     return {
         "name": model.name,
-        "file": f"models/{model.onnx.name}",
+        "file": file,
         "halo": spec.halo,
         "components": spec.components,
         "pixelBias": list(MEAN) if spec.published else [0, 0, 0],
         "tilePixels": TILE_PIXELS[spec.variant],
         "work": model.parameters,  # convolutions read each of them once per pixel
-        "bytes": model.onnx.stat().st_size,
+        "bytes": (folder / file).stat().st_size,
     }
 
 
