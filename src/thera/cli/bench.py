@@ -35,6 +35,7 @@ from thera.cli.variadic import VariadicCommand
 @click.option(
     "--repeats", type=click.IntRange(1), default=10, show_default=True, help="Calls to take the median of."
 )
+@click.option("--devices", is_flag=True, help="Measure all engines and devices of this computer instead.")
 @append_option
 def command(
     models: tuple[str, ...],
@@ -44,14 +45,19 @@ def command(
     device: str,
     precision: str,
     repeats: int,
+    devices: bool,
     out: Path | None,
 ) -> None:
     """Measure time and peak memory, each case in its own process, beside the paper's table.
 
     Without MODEL, all models that come with Thera are measured.
 
+    With --devices, every engine on every device that is found encodes a small image. A star marks what
+    Thera takes by itself. It is remembered: repeat this if an earlier choice was made on a busy computer.
+
     \b
     thera bench --sizes 48 256 --engines onnx torch
+    thera bench --devices edsr-plus
     """
     from thera.evaluation.bench import Case, bench_markdown, measure_apart
     from thera.evaluation.records import append_records
@@ -60,6 +66,9 @@ def command(
     names = models or tuple(model.name for model in shipped())
     if not names:
         raise click.UsageError("No model was named, and none comes with this Thera: name a model or a file.")
+    if devices:
+        show_devices(names)
+        return
     records = []
     for name in names:
         for engine in engines:
@@ -69,3 +78,19 @@ def command(
     click.echo(bench_markdown(records))
     if out is not None:
         append_records(out, records)
+
+
+def show_devices(names: tuple[str, ...]) -> None:
+    """A table of the engines and devices of this computer, fastest first for each precision."""
+    from thera.models.choosing import SIDE
+    from thera.models.devices import survey
+
+    click.echo(f"milliseconds to encode {SIDE}×{SIDE} pixels; * is what Thera takes at this precision")
+    for name in names:
+        click.echo(f"\n{name}")
+        for timing in survey(name):
+            star = "*" if timing.chosen else " "
+            engine, device = timing.candidate
+            click.echo(
+                f"  {timing.precision:<5} {star} {engine:<9} {device:<10} {1000 * timing.seconds:8.1f}"
+            )

@@ -1,15 +1,19 @@
-"""Which engine runs a model fastest on this machine: measured once in about a second, then remembered."""
+"""Which engine runs a model fastest on this machine: measured in about a second, then remembered.
+
+Other programs can disturb a measurement. So the best time of each engine is kept, and the first runs measure
+again until two of them agree.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import platform
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
@@ -56,19 +60,49 @@ def choose(model: str, precision: str, threads: int, makers: Makers) -> Choice:
         return Choice(next(iter(makers.values()))(), "")
     key = _key(model, precision, threads, makers)
     kept = recalled(FILE).get(key)
-    for candidate, make in makers.items():
-        if isinstance(kept, dict) and kept.get("choice") == str(candidate):
-            with suppress(TheraError):  # it may have stopped working: then all are measured again
-                return Choice(make(), str(kept.get("why", "")))
-    engines, times = measure(makers)
+    before, agreed = _times(kept, makers), isinstance(kept, dict) and kept.get("agreed") is True
+    if before and agreed:
+        with suppress(TheraError):  # it may have stopped working: then all are measured again
+            return Choice(makers[fastest(before)](), why(before))
+    engines, now = measure(makers)
+    times = {candidate: min(now[candidate], before.get(candidate, now[candidate])) for candidate in now}
+    best = fastest(times)
+    _keep(key, times, agreed=bool(before) and fastest(before) == best)
+    return Choice(engines[best], why(times))
+
+
+def refresh(model: str, precision: str, threads: int, makers: Makers) -> dict[Candidate, float]:
+    """Measures anew and forgets what was measured before. Gives the seconds of each engine that works."""
+    times = measure(makers)[1]
+    if len(makers) > 1:
+        _keep(_key(model, precision, threads, makers), times, agreed=True)
+    return times
+
+
+def fastest(times: Mapping[Candidate, float]) -> Candidate:
     reference = next(iter(times))
     best = min(times, key=lambda candidate: times[candidate])
-    if times[best] * GAIN > times[reference]:
-        best = reference
+    return reference if times[best] * GAIN > times[reference] else best
+
+
+def why(times: Mapping[Candidate, float]) -> str:
+    reference = next(iter(times))
     speeds = [f"{c} {times[reference] / t:.2f} times" for c, t in times.items() if c != reference]
-    why = f"measured on this machine, with the speed of {reference} as 1: {', '.join(speeds) or 'no other'}"
-    remember(FILE, key, {"choice": str(best), "why": why})
-    return Choice(engines[best], why)
+    return f"measured on this machine, with the speed of {reference} as 1: {', '.join(speeds) or 'no other'}"
+
+
+def _times(kept: object, makers: Makers) -> dict[Candidate, float]:
+    """The times in what was kept, in the order of the engines; none if it is damaged."""
+    stored = kept.get("seconds") if isinstance(kept, dict) else None
+    if not isinstance(stored, dict):
+        return {}
+    found = {candidate: stored[str(candidate)] for candidate in makers if str(candidate) in stored}
+    sound = all(isinstance(seconds, float) and seconds > 0 for seconds in found.values())
+    return found if sound else {}
+
+
+def _keep(key: str, times: Mapping[Candidate, float], agreed: bool) -> None:
+    remember(FILE, key, {"seconds": {str(c): seconds for c, seconds in times.items()}, "agreed": agreed})
 
 
 def measure(makers: Makers, side: int = SIDE) -> tuple[dict[Candidate, FileEngine], dict[Candidate, float]]:
@@ -88,9 +122,9 @@ def measure(makers: Makers, side: int = SIDE) -> tuple[dict[Candidate, FileEngin
     times = dict.fromkeys(engines, float("inf"))
     for _ in range(ROUNDS):
         for candidate, engine in engines.items():
-            start = time.perf_counter()
-            engine.features(engine.asarray(image))
-            times[candidate] = min(times[candidate], time.perf_counter() - start)
+            start = perf_counter()
+            float(engine.features(engine.asarray(image))[0, 0, 0])  # waits for a GPU
+            times[candidate] = min(times[candidate], perf_counter() - start)
     return engines, times
 
 

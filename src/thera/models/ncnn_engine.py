@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
+import sys
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -62,7 +64,7 @@ class NcnnEngine:
         options.num_threads = threads
         options.use_vulkan_compute = bool(vulkan)
         if vulkan:
-            index, count = int(vulkan[1] or 0), self._ncnn.get_gpu_count()
+            index, count = int(vulkan[1] or 0), vulkan_count()
             if index >= count:
                 raise InvalidInput(f"ncnn finds {count} Vulkan devices, so no {self.device!r}: use 'cpu'.")
             self._net.set_vulkan_device(index)
@@ -107,6 +109,18 @@ def head(tensors: dict[str, Array]) -> Head:
     weight[:, :amplitudes] *= STD
     bias[:amplitudes] *= STD
     return Head(weight, bias, components, float(tensors["kappa"]))
+
+
+def vulkan_count() -> int:
+    """How many Vulkan devices there are."""
+    import ncnn
+
+    if sys.platform == "linux":
+        try:
+            ctypes.CDLL("libvulkan.so.1")
+        except OSError:  # ncnn would print eight lines about it
+            return 0
+    return ncnn.get_gpu_count()
 
 
 def default_threads(ncnn: Any) -> int:

@@ -25,6 +25,11 @@ def _core() -> Any:
     return require("openvino", "openvino", "The engine 'openvino'").Core()
 
 
+def devices() -> list[str]:
+    """The names by which `OpenVinoEngine` knows what OpenVINO finds."""
+    return [name.lower().replace(".", ":") for name in _core().available_devices]
+
+
 class OpenVinoEngine:
     """Runs the ONNX model. `device`: "cpu", "gpu", "gpu:1" or "npu". `threads`: 0 for all cores."""
 
@@ -39,8 +44,7 @@ class OpenVinoEngine:
         core, wanted = _core(), device.upper().replace(":", ".")
         found = core.available_devices
         if wanted not in found and f"{wanted}.0" not in found:
-            names = ", ".join(name.lower().replace(".", ":") for name in found)
-            raise InvalidInput(f"OpenVINO finds no device {device!r}: it has {names}.")
+            raise InvalidInput(f"OpenVINO finds no device {device!r}: it has {', '.join(devices())}.")
         if wanted == "CPU" and precision != "f32":
             known = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
             if {"bf16": "BF16", "f16": "FP16"}[precision] not in known:
