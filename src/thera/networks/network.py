@@ -30,6 +30,12 @@ class Points(NamedTuple):
         return cls((centre + x).flatten(1, 3), step)
 
 
+def at_cells(maps: Tensor, cell: Tensor) -> Tensor:
+    """The values of N×C×H×W maps at N×H×W×1 cells, in the order of these."""
+    index = cell.flatten(1)[:, None].expand(-1, maps.shape[1], -1)
+    return maps.flatten(2).gather(2, index).view_as(maps)
+
+
 class MLP(nn.Sequential):
     """Linear layers with a ReLU between them."""
 
@@ -85,6 +91,16 @@ class Network(nn.Module):
         """
         value = self.colours(self.maps(features, image), Points.in_cells(x, t)).view(*x.shape[:-1], 3)
         return (value - image.permute(0, 2, 3, 1).unsqueeze(3)) / STD, None
+
+    def scattered_field(
+        self, features: Tensor, image: Tensor, cell: Tensor, x: Tensor, t: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """`field` at points that lie in these cells (N×H×W×1 flat indices) instead of one in every cell."""
+        width = image.shape[3]
+        centre = torch.stack([cell // width, cell % width], -1) + 0.5
+        points = Points((centre + x).flatten(1, 3), t.sqrt().view(-1, 1, 1).expand(-1, 1, 2))
+        value = self.colours(self.maps(features, image), points).view(*x.shape[:-1], 3)
+        return (value - at_cells(image, cell).permute(0, 2, 3, 1).unsqueeze(3)) / STD, None
 
     def compile_blocks(self) -> None:
         """Compile each kind of block once. A whole network takes far longer to compile and is no faster."""

@@ -10,12 +10,14 @@ from torch import Tensor, nn
 
 from thera.networks.convnext import ConvNeXt
 from thera.networks.heat import field_values
-from thera.networks.network import Network, Points
+from thera.networks.network import Network, Points, at_cells
 from thera.networks.spec import KAPPA, STD, Spec
 from thera.networks.swinir import SwinIR
 
 # The largest initial |w|: frequencies that can be seen at the scales of training.
 BANK_RADIUS = {"air": 6 * math.pi, "plus": 8 * math.pi, "pro": 8 * math.pi}
+
+TRUNCATED = 0.87962566103423978  # the standard deviation of a unit normal cut off at ±2
 
 
 class Air(nn.Identity):
@@ -41,18 +43,24 @@ class Thera(Network):
         self.kappa = nn.Parameter(torch.tensor(KAPPA))
         self.reset_fields()
 
-    def reset_fields(self) -> None:
+    def reset_fields(self, bank: float = 0.0, small: bool = True) -> None:
         """Initialise the fields: amplitudes near zero, so that training starts at the image itself and has no
-        random texture to unlearn; uniform phases; components with p(|w|) ∝ |w| up to `BANK_RADIUS`."""
+        random texture to unlearn; uniform phases; components with p(|w|) ∝ |w| up to `bank`
+        or `BANK_RADIUS`. Without `small` the last layer starts as published: like any other, biases at 0."""
         c = self.spec.components
-        radius = BANK_RADIUS[self.spec.variant] * torch.rand(c).sqrt()
+        radius = (bank or BANK_RADIUS[self.spec.variant]) * torch.rand(c).sqrt()
         angle = 2 * math.pi * torch.rand(c)
         bank = torch.stack([radius * angle.cos(), radius * angle.sin()])
         with torch.no_grad():
-            nn.init.normal_(self.head.weight, std=0.01)
-            self.head.weight[: 3 * c] *= 0.1
-            self.head.bias[: 3 * c] = 0
-            self.head.bias[3 * c : 4 * c].uniform_(-math.pi, math.pi)
+            if small:
+                nn.init.normal_(self.head.weight, std=0.01)
+                self.head.weight[: 3 * c] *= 0.1
+                self.head.bias[: 3 * c] = 0
+                self.head.bias[3 * c : 4 * c].uniform_(-math.pi, math.pi)
+            else:
+                std = self.head.in_features**-0.5 / TRUNCATED
+                nn.init.trunc_normal_(self.head.weight, std=std, a=-2 * std, b=2 * std)
+                self.head.bias.zero_()
             if self.spec.predicted_components:
                 self.head.bias[4 * c :] = bank.flatten()
             else:
@@ -64,6 +72,11 @@ class Thera(Network):
 
     def field(self, features: Tensor, image: Tensor, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         return field_values(self, features, x, t)
+
+    def scattered_field(
+        self, features: Tensor, image: Tensor, cell: Tensor, x: Tensor, t: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        return field_values(self, at_cells(features, cell), x, t)
 
     def colours(self, maps: Any, points: Points) -> Tensor:
         """Point by point, as in training: slow, for the ablations, whose fields no `HeatField` holds."""

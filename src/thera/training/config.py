@@ -23,7 +23,11 @@ class Data:
     batch: int = 64
     scales: tuple[float, float] = (1.2, 4.0)
     spread: str = "uniform"  # how r is distributed; "log": as many from ×1.5 to ×3 as from ×3 to ×6
-    targets: int = 1  # supervised pixels per input pixel, drawn in its cell; the paper draws patch² anywhere
+    targets: int = 1  # supervised pixels per input pixel
+    places: str = (
+        "cells"  # targets lie in every cell, which varies less; or "anywhere", as the paper draws them
+    )
+    shrink: tuple[float, float] = (0.0, 1.0)  # share of crops read larger by up to this factor, then reduced
     resized: tuple[float, ...] = ()  # add copies of every image, resized by these factors
     soft: tuple[float, ...] = ()  # add copies blurred by Gaussians with these standard deviations, in pixels
 
@@ -64,6 +68,14 @@ class Degradation:
 
 
 @dataclass(frozen=True)
+class Initial:
+    """How the fields of a Thera network start, where no weights are taken from `start`."""
+
+    bank: float = 0.0  # the largest |w|, in units of π; 0: the variant's own, see `networks/thera.py`
+    head: str = "small"  # amplitudes near 0 and phases anywhere; or "lecun": as any layer, with biases of 0
+
+
+@dataclass(frozen=True)
 class Objective:
     """loss + tv · E|∇Φ(x, 0)|, in units of image / 0.5."""
 
@@ -98,6 +110,7 @@ class Optimiser:
     kappa: float = KAPPA  # initial κ: the default is the paper's theory; training settles near 0.03
     kappa_rate: float = 0.1  # κ's learning rate as a fraction of `rate`; 0: κ is fixed
     ema: float = 0.999  # decay of the averaged weights
+    weight_decay: float = 0.0  # of Adam, decoupled from the gradient (AdamW)
     precision: str = "bf16"  # of the networks on a GPU; the field is always float32
     drop_path: float = 0.1  # probability of skipping Pro's last branch, falling to 0 at its first
 
@@ -130,6 +143,8 @@ RULES: dict[str, Rule] = {
     "data.scales": (lambda s: 1 <= s[0] <= s[1], "two numbers from 1 up, the smaller first"),
     "data.spread": _one_of("uniform", "log"),
     "data.targets": POSITIVE,
+    "data.places": _one_of("cells", "anywhere"),
+    "data.shrink": (lambda s: 0 <= s[0] <= 1 <= s[1], "a share in [0, 1] and a factor from 1 up"),
     "data.resized": (lambda sizes: all(0 < s <= 1 for s in sizes), "sizes in (0, 1]"),
     "data.soft": (lambda soft: all(s > 0 for s in soft), "deviations above 0, in pixels"),
     "degradation.clean": SHARE,
@@ -145,6 +160,8 @@ RULES: dict[str, Rule] = {
     "degradation.jpeg_quality": _range(1, 100),
     "degradation.jpeg_420": SHARE,
     "degradation.jpeg_twice": SHARE,
+    "initial.bank": NOT_NEGATIVE,
+    "initial.head": _one_of("small", "lecun"),
     "objective.loss": _one_of("l1", "rms", "mse"),
     "objective.ensemble_weight": SHARE,
     "objective.tv": NOT_NEGATIVE,
@@ -161,6 +178,7 @@ RULES: dict[str, Rule] = {
     "optimiser.kappa": NOT_NEGATIVE,
     "optimiser.kappa_rate": NOT_NEGATIVE,
     "optimiser.ema": DECAY,
+    "optimiser.weight_decay": NOT_NEGATIVE,
     "optimiser.precision": _one_of("bf16", "f32", "tf32"),
     "optimiser.drop_path": DECAY,
 }
@@ -179,6 +197,7 @@ class Config:
     start: str = ""  # a shipped model or a file: every weight that fits is taken from it; empty: random
     start_part: str = ""  # take only weights whose names begin with this, such as "backbone"
     seed: int = 0
+    initial: Initial = field(default_factory=Initial)
     data: Data = field(default_factory=Data)
     degradation: Degradation = field(default_factory=Degradation)
     objective: Objective = field(default_factory=Objective)
@@ -189,12 +208,19 @@ class Config:
         values = self.flat()
         for key, (holds, expected) in RULES.items():
             _check(holds(values[key]), key, values[key], expected)
+        if self.data.places == "anywhere":
+            for key in ("teacher.model", "objective.align", "objective.ensemble_weight"):
+                _check(not values[key], key, values[key], 'nothing with data.places = "anywhere"')
+            _check(
+                self.data.targets == 1, "data.targets", self.data.targets, '1 with data.places = "anywhere"'
+            )
 
     @classmethod
     def parse(cls, values: dict[str, Any]) -> Config:
         """From nested dictionaries. An unknown key is an error."""
         sections = {
             "network": Spec,
+            "initial": Initial,
             "data": Data,
             "degradation": Degradation,
             "objective": Objective,

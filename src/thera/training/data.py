@@ -6,6 +6,7 @@ Nothing here waits for the host, so a whole training step can be captured as one
 from __future__ import annotations
 
 import io
+import math
 import tarfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -103,20 +104,26 @@ class Batch:
     x: Tensor  # N×P×P×q×2, each target's offset from the centre of its cell
     t: Tensor  # N, 1 / scale²
     clean: Tensor | None = None  # the inputs before their degradation, if there is one
+    cell: Tensor | None = None  # N×P×P×q, the cell that each target lies in, if it is not its own
     weight: Tensor | None = None  # N×P×P×q×1, how much a target counts, if not all count the same
 
 
 class Crops(NamedTuple):
-    """N square crops: pixel (i, j) of a crop has index first + i·down + j·across in the buffer."""
+    """N square crops: pixel (i, j) of a crop has index first + i·down + j·across in the buffer.
+
+    `read` pixels a side are read, and reduced to `size`, where the two differ.
+    """
 
     first: Tensor
     down: Tensor
     across: Tensor
     size: Tensor
+    read: Tensor | None = None
 
     def indices(self, length: int) -> Tensor:
-        """N×length×length buffer indices. Beyond a crop's size its last row and column are repeated."""
-        i = torch.minimum(torch.arange(length, device=self.size.device), self.size[:, None] - 1)
+        """N×length×length buffer indices. Beyond a crop's end its last row and column are repeated."""
+        end = (self.size if self.read is None else self.read)[:, None] - 1
+        i = torch.minimum(torch.arange(length, device=end.device), end)
         rows, columns = i * self.down[:, None], i * self.across[:, None]
         return self.first[:, None, None] + rows[:, :, None] + columns[:, None, :]
 
@@ -151,6 +158,10 @@ class Sampler:
         """The random numbers for n samples, uniform in [0, 1) but for the noise of a degradation."""
         P, q = self.config.patch, self.config.targets
         shapes = {"image": (), "size": (), "corner": (2,), "turn": (3,), "target": (P, P, q, 2)}
+        if self.config.shrink[0]:
+            shapes["shrink"] = (2,)
+        if self.config.places == "anywhere":
+            shapes["place"] = (self.largest**2,)
         numbers = {k: torch.rand(n, *shape, device=self.device) for k, shape in shapes.items()}
         return numbers | drawn_numbers(n, P, self.degradation, self.device)
 
@@ -181,7 +192,12 @@ class Sampler:
 
     def _pixels(self, crops: Crops) -> Tensor:
         """N×largest×largest×3 levels."""
-        return self.pixels[crops.indices(self.largest)].float()
+        if not self.config.shrink[0]:
+            return self.pixels[crops.indices(self.largest)].float()
+        crop = self.pixels[crops.indices(round(self.largest * self.config.shrink[1]))].float()
+        assert crops.read is not None
+        weights = reducing_weights(crops.read, self.largest, crop.shape[1], "bicubic", crops.size)
+        return (255 * self._reduced(crop, weights)).permute(0, 2, 3, 1)
 
     @staticmethod
     def _reduced(crop: Tensor, weights: Tensor) -> Tensor:
@@ -192,17 +208,21 @@ class Sampler:
     def _clean(self, crops: Crops, u: dict[str, Tensor]) -> Batch:
         P = self.config.patch
         scale = crops.size / P
-        if self.device.type == "cuda" and TRITON:
+        anywhere = self.config.places == "anywhere"
+        if self.device.type == "cuda" and TRITON and not anywhere and not self.config.shrink[0]:
             from thera.kernels import batch
 
-            drawn = batch.draw(self.pixels, *crops, u["target"].contiguous(), self.largest)
+            drawn = batch.draw(self.pixels, *crops[:4], u["target"].contiguous(), self.largest)
             return Batch(*drawn, scale**-2)
         crop = self._pixels(crops)
         source = self._reduced(crop, reducing_weights(crops.size, P, self.largest, "bicubic"))
-        at, x = stratified(u["target"], scale)
+        if anywhere:
+            at, cell, x = scattered(u["place"], crops.size, P)
+        else:
+            (at, x), cell = stratified(u["target"], scale), None
         flat = (at[..., 0] * self.largest + at[..., 1]).flatten(1)
         target = crop.flatten(1, 2).gather(1, flat[..., None].expand(-1, -1, 3))
-        return Batch(source, target.view(*at.shape[:-1], 3) / 255, x, scale**-2)
+        return Batch(source, target.view(*at.shape[:-1], 3) / 255, x, scale**-2, cell=cell)
 
     def _crops(self, u: dict[str, Tensor]) -> Crops:
         """Crops anywhere in the images, sized by their scale, in one of eight orientations.
@@ -214,10 +234,15 @@ class Sampler:
         low, high = self.smallest, torch.minimum(height, width).clamp(max=self.largest)
         ratio = u["size"] if self.config.spread == "uniform" else log_spread(u["size"], low, high + 1)
         n = low + torch.minimum((ratio * (high - low + 1)).long(), high - low)  # the scale is n / P
-        room = torch.stack([height, width], 1) - n[:, None]
+        read = n
+        if self.config.shrink[0]:
+            share, factor = self.config.shrink
+            larger = 1 + (factor - 1) * u["shrink"][:, 1] * (u["shrink"][:, 0] < share)
+            read = torch.minimum((n * larger).round().long(), torch.minimum(height, width))
+        room = torch.stack([height, width], 1) - read[:, None]
         corner = (u["corner"] * (room + 1)).long()
-        first, down, across = oriented(u["turn"], width, n)
-        return Crops(first + self.first[which] + corner[:, 0] * width + corner[:, 1], down, across, n)
+        first, down, across = oriented(u["turn"], width, read)
+        return Crops(first + self.first[which] + corner[:, 0] * width + corner[:, 1], down, across, n, read)
 
 
 def orientation(turn: Tensor) -> tuple[Tensor, Tensor]:
@@ -252,12 +277,13 @@ def log_spread(u: Tensor, low: float, high: Tensor | float) -> Tensor:
     return (low * (high / low) ** u - low) / (high - low)
 
 
-def reducing_weights(n: Tensor, outputs: int, width: int, kernel: str) -> Tensor:
+def reducing_weights(n: Tensor, outputs: int, width: int, kernel: str, used: Tensor | None = None) -> Tensor:
     """N×outputs×width weights that reduce n pixels to `outputs`, renormalised at borders.
 
     All kernels are stretched by the scale. "area" weighs a pixel by the part of it that an output covers.
+    Where fewer outputs are `used`, the others are 0.
     """
-    scale = (n / outputs)[:, None, None]
+    scale = (n / (outputs if used is None else used))[:, None, None]
     centre = (torch.arange(outputs, device=n.device)[None, :, None] + 0.5) * scale - 0.5
     j = torch.arange(width, device=n.device)
     x = (j - centre) / scale
@@ -272,7 +298,26 @@ def reducing_weights(n: Tensor, outputs: int, width: int, kernel: str) -> Tensor
     else:
         w = ((0.5 - x.abs()) * scale + 0.5).clamp(0, 1)
     w = w * (j < n[:, None, None])
-    return w / w.sum(-1, keepdim=True)
+    w = w / w.sum(-1, keepdim=True)
+    if used is None:
+        return w
+    return torch.where(torch.arange(outputs, device=n.device)[:, None] < used[:, None, None], w, 0.0)
+
+
+def scattered(u: Tensor, size: Tensor, patch: int) -> tuple[Tensor, Tensor, Tensor]:
+    """patch² different pixels of each crop, wherever they lie, as the paper draws them. u: N×largest².
+
+    Returns the pixels' (row, column), the cells that they lie in, and their offsets from the cells' centres.
+    """
+    largest = math.isqrt(u.shape[1])
+    line = torch.arange(largest, device=u.device)
+    inside = (line[:, None] < size[:, None, None]) & (line < size[:, None, None])
+    chosen = torch.where(inside.flatten(1), u, 2.0).topk(patch**2, largest=False).indices
+    at = torch.stack([chosen // largest, chosen % largest], -1).view(-1, patch, patch, 1, 2)
+    place = (at + 0.5) * (patch / size.double()).view(-1, 1, 1, 1, 1)
+    cell = place.floor()
+    index = (cell[..., 0] * patch + cell[..., 1]).long()
+    return at, index, (place - cell - 0.5).float()
 
 
 def stratified(u: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:

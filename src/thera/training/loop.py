@@ -94,7 +94,12 @@ class Run:
             {"params": p, "lr": r} for p, r in zip(parameters, self.rates, strict=True)
         ]
         cuda = self.device.type == "cuda"
-        adam = torch.optim.Adam(groups, betas=o.betas, fused=True, capturable=cuda)
+        options: dict[str, Any] = {"betas": o.betas, "fused": True, "capturable": cuda}
+        adam: torch.optim.Optimizer = (
+            torch.optim.AdamW(groups, weight_decay=o.weight_decay, **options)
+            if o.weight_decay
+            else torch.optim.Adam(groups, **options)
+        )
         return {"optimiser": adam} | ({"muon": Muon(chosen, self.rates[0])} if chosen else {})
 
     def _distillation(self) -> Distillation:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import torch
 from torch import Tensor
 
 from thera.networks import Network, Thera
+from thera.networks.network import at_cells
 from thera.networks.spec import STD
 from thera.training.alignment import Aligner, aligned
 from thera.training.config import Objective
@@ -72,6 +74,10 @@ def objective(
         batch = four_rotations(batch)
     features = network.features(batch.source)
     slope: Tensor | None
+    if batch.cell is not None:
+        value, slope = network.scattered_field(features, batch.source, batch.cell, batch.x, batch.t)
+        batch = replace(batch, source=at_cells(batch.source, batch.cell), cell=None)
+        return distance(batch, value, slope, config)
     if aligner is not None and isinstance(network, Thera):
         batch, value, slope = aligned(network, features, batch, aligner(batch))
     else:

@@ -19,7 +19,7 @@ from thera.models.loading import load_network
 from thera.models.weights import save_safetensors
 from thera.networks import Network, Thera, make_network
 from thera.training import checkpoint, loop
-from thera.training.config import Config
+from thera.training.config import Config, Initial
 from thera.training.data import Sampler, read_images
 from thera.training.pairs import PairSampler, read_pairs
 from thera.training.validation import Validation
@@ -113,6 +113,8 @@ def initial_network(config: Config) -> tuple[Network, list[dict[str, Any]]]:
     Every weight of `config.start` that fits is copied; the others are random.
     """
     network, earlier = make_network(config.network), []
+    if isinstance(network, Thera) and config.initial != Initial():
+        network.reset_fields(config.initial.bank * math.pi, config.initial.head == "small")
     if config.start:
         source, about = load_network(config.start)
         earlier = about.get("training", [])
