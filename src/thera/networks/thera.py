@@ -50,7 +50,7 @@ class Thera(Network):
         c = self.spec.components
         radius = (bank or BANK_RADIUS[self.spec.variant]) * torch.rand(c).sqrt()
         angle = 2 * math.pi * torch.rand(c)
-        bank = torch.stack([radius * angle.cos(), radius * angle.sin()])
+        start = torch.stack([radius * angle.cos(), radius * angle.sin()])
         with torch.no_grad():
             if small:
                 nn.init.normal_(self.head.weight, std=0.01)
@@ -62,9 +62,9 @@ class Thera(Network):
                 nn.init.trunc_normal_(self.head.weight, std=std, a=-2 * std, b=2 * std)
                 self.head.bias.zero_()
             if self.spec.predicted_components:
-                self.head.bias[4 * c :] = bank.flatten()
+                self.head.bias[4 * c :] = start.flatten()
             else:
-                self.components.copy_(bank)
+                self.components.copy_(start)
 
     def features(self, image: Tensor) -> Tensor:
         """N×3×H×W in [0, 1] → N×C×H×W, the input of the last layer."""
