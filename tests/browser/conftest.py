@@ -8,20 +8,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
+from needs import missing
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-OPENSEADRAGON = Path(__file__).parent / "node_modules/openseadragon/build/openseadragon/openseadragon.min.js"
 SOFTWARE_GL = ("--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")
-
-
-def missing(what: str) -> NoReturn:
-    if os.environ.get("THERA_REQUIRE_BROWSER") == "1":
-        pytest.fail(f"THERA_REQUIRE_BROWSER is 1, and {what}")
-    pytest.skip(what)
 
 
 @pytest.fixture(scope="module")  # while it runs, so does a loop of events in this thread
@@ -51,10 +44,3 @@ def browser(playwright: Any, chromium_path: str) -> Iterator[Any]:
     running = playwright.chromium.launch(executable_path=chromium_path, args=SOFTWARE_GL)
     yield running
     running.close()
-
-
-@pytest.fixture(scope="session")
-def openseadragon() -> Path:
-    if not OPENSEADRAGON.is_file():
-        missing("these tests need OpenSeadragon: run `npm ci` in tests/browser")
-    return OPENSEADRAGON

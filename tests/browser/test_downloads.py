@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -185,24 +187,99 @@ def test_an_order_that_cannot_be_met_is_refused_at_once(page: Any) -> None:
     assert page.locator("#jobs li").count() == 0
 
 
-def test_several_pictures_are_downloaded_at_once(page: Any) -> None:
-    names = [f"{number}.png" for number in range(4)]
-    drop(page, *((name, png(np.full((8, 10 + i, 3), 60 * i, np.uint8))) for i, name in enumerate(names)))
-    settle(page, "document.querySelectorAll('#pictures li').length === 4")
+def test_ten_pictures_are_downloaded_at_once(page: Any) -> None:
+    pictures = [(f"{i}.png", png(np.full((8, 10 + i, 3), 20 * i, np.uint8))) for i in range(10)]
+    drop(page, *pictures)
+    settle(page, "document.querySelectorAll('#pictures li').length === 10")
     options(page)
     page.get_by_text("×2", exact=True).click()
     came: list[Any] = []
     page.on("download", lambda download: came.append(download))
     page.click("#download-all")
-    settle(page, "document.querySelectorAll('#jobs [data-state=done]').length === 4")
-    for _ in range(200):
-        if len(came) < 4:
-            page.wait_for_timeout(50)
-    assert sorted(each.suggested_filename for each in came) == [f"{number}_x2.png" for number in range(4)]
+    settle(page, "document.querySelectorAll('#jobs [data-state=done]').length === 10")
+    end = time.monotonic() + 30
+    while len(came) < 10 and time.monotonic() < end:
+        page.wait_for_timeout(50)
+    assert sorted(each.suggested_filename for each in came) == [f"{i}_x2.png" for i in range(10)]
     for each in came:
         number = int(each.suggested_filename[0])
         with Image.open(each.path()) as image:
             assert image.size == (2 * (10 + number), 16)
+            assert np.abs(np.asarray(image, int) - 20 * number).max() <= 2
+
+
+def test_a_file_that_is_made_before_its_order_is_answered_is_saved(page: Any) -> None:
+    drop(page, PHOTO)
+    wait_live(page)
+
+    def answered_late(route: Any) -> None:
+        response = route.fetch()
+        late.append((route, response))
+
+    late: list[Any] = []
+    page.route("**/download", answered_late)
+    press_download(page)
+    page.wait_for_selector("#jobs [data-state=done]", state="attached")
+    with page.expect_download():
+        late[0][0].fulfill(response=late[0][1])
+
+
+def test_a_wrong_file_among_others_is_named_and_the_others_are_downloaded(page: Any) -> None:
+    small = np.full((8, 10, 3), 90, np.uint8)
+    drop(page, ("a.png", png(small)), ("notes.txt", b"no picture"), ("cut.png", png(small)[:40]), PHOTO)
+    settle(page, "document.querySelectorAll('#pictures li').length === 2")
+    for name in ("notes.txt", "cut.png"):
+        page.wait_for_selector(f"#notices:has-text('{name}')")
+    wait_live(page)
+    with page.expect_download() as waiting:
+        press_download(page)
+    assert waiting.value.suggested_filename == "astronaut_x4.png"
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A JPEG of 12,000×9,000 pixels in flat areas, which takes a second to make and to read."""
+    path = tmp_path_factory.mktemp("large") / "large.jpg"
+    areas = Image.fromarray(np.random.default_rng(0).integers(0, 255, (9, 12), np.uint8))
+    areas.resize((12_000, 9_000), Image.Resampling.NEAREST).save(path, quality=50)
+    return path
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_jpeg_of_12000_by_9000_is_seen_sharp_and_its_download_can_be_cancelled(
+    browser: Any, large: Path, width: str
+) -> None:
+    with program([large]) as url:
+        page = opened(browser, url, viewport=WIDTHS[width])
+        settle(page, "thera.painter.pixels")
+        assert "12000 × 9000" in page.inner_text("#title")
+        assert "zoom in" in page.inner_text("#status")
+        options(page)
+        page.get_by_text("×2", exact=True).click()
+        press_download(page)
+        page.wait_for_selector("#jobs [data-state=running]", state="attached")
+        page.evaluate("() => { thera.camera.zoomBy(40 / thera.camera.zoom); thera.moved(); }")
+        wait_live(page)  # beside the download
+        assert page.inner_text("#status").endswith("this part")
+        page.get_by_label("Cancel large_x2.jpg").click()
+        page.wait_for_selector("#jobs [data-state=cancelled]")
+        assert page.errors == []
+        page.context.close()
+
+
+SEEN = """async () => {
+  const { width, height, data } = thera.capture();
+  const reader = new FileReader();
+  const read = new Promise((resolve) => { reader.onload = resolve; });
+  reader.readAsDataURL(new Blob([data]));
+  await read;
+  return [height, width, reader.result.split(",")[1]];
+}"""
+
+
+def seen(page: Any) -> np.ndarray:
+    height, width, data = page.evaluate(SEEN)
+    return np.frombuffer(base64.b64decode(data), np.uint8).reshape(height, width, 4).astype(np.int16)
 
 
 @pytest.mark.parametrize("tiles", [False, True])
@@ -213,8 +290,7 @@ def test_what_is_seen_is_saved_cropped_turned_and_tilted(browser: Any, tiles: bo
         page.evaluate(
             """() => { Object.assign(thera.camera, { zoom: 5, angle: 20, tilt: 15 }); thera.moved(); }"""
         )
-        seen = page.evaluate("() => { const i = thera.capture(); return [i.width, i.height, [...i.data]]; }")
-        expected = np.array(seen[2], np.int16).reshape(seen[1], seen[0], 4)
+        expected = seen(page)
         if tiles:  # the program makes the file
             page.goto(f"{url}?tiles")
             page.wait_for_selector("#status[data-mode=tiles]")

@@ -1,4 +1,4 @@
-"""A browser on `thera serve`: OpenSeadragon, which most IIIF sites have, and the front page."""
+"""A browser on `thera serve`: OpenSeadragon, which most IIIF sites have, Mirador, and the front page."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import socket
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from needs import module
 from PIL import Image
 
 import thera
@@ -72,10 +74,10 @@ def served(tmp_path_factory) -> Iterator[str]:
 
 
 @pytest.fixture
-def page(browser: Any, openseadragon: Path) -> Iterator[Any]:
+def page(browser: Any) -> Iterator[Any]:
     page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
     page.set_content(PAGE)
-    page.add_script_tag(path=str(openseadragon))
+    page.add_script_tag(path=str(module("openseadragon/build/openseadragon/openseadragon.min.js")))
     yield page
     page.close()
 
@@ -164,3 +166,44 @@ def test_front_page_shows_nothing_but_the_image_of_its_title(browser, served):
         until(front, f"document.getElementById('trouble').hidden && {shown}")
     assert errors == []
     front.close()
+
+
+MIRADOR = """(url) => { Mirador.viewer({ id: "viewer", windows: [{ manifestId: url }] }); }"""
+
+
+def test_mirador_opens_the_manifest_and_lists_the_collection(browser, served):
+    """The bundle that Mirador publishes, alone: its hundreds of packages are in it."""
+    with tarfile.open(module("mirador-4.0.0.tgz")) as package:
+        script = package.extractfile("package/dist/mirador.min.js").read().decode()
+    page = browser.new_page(viewport={"width": 900, "height": 600})
+    asked: list[tuple[int, str]] = []
+    page.on("response", lambda response: asked.append((response.status, response.url)))
+    page.set_content('<!doctype html><body><div id="viewer" style="position: fixed; inset: 0"></div>')
+    page.add_script_tag(content=script)
+    page.evaluate(MIRADOR, f"{served}/photo.png/manifest.json")
+    page.wait_for_selector(".openseadragon-canvas canvas")
+    page.get_by_role("heading", name="photo.png").first.wait_for()
+    until(page, "document.querySelector('.openseadragon-container')?.getBoundingClientRect().height > 300")
+    # The picture is seen, from tiles that are larger than its own 96×64 pixels: in the window's middle.
+    with Image.open(PHOTO) as image:
+        expected = np.asarray(image.convert("RGB").resize((12, 8), Image.Resampling.BOX), float)
+    end = time.monotonic() + 30
+    while not np.abs(seen_in_mirador(page) - expected).mean() < 12:
+        assert time.monotonic() < end, f"the picture never came; asked: {asked}"
+        page.wait_for_timeout(100)
+    assert any("photo.png:8x/" in url and url.endswith(".jpg") for _, url in asked)
+    assert {status for status, url in asked if url.startswith(served)} <= {200, 304}
+
+    page.evaluate(MIRADOR, f"{served}/collection.json")
+    page.get_by_role("dialog").get_by_text("broken.png").wait_for()
+    page.close()
+
+
+def seen_in_mirador(page: Any) -> np.ndarray:
+    """What Mirador shows where it fits a picture of 3:2 into its window, as 12×8 means."""
+    box = page.locator(".openseadragon-canvas").bounding_box()
+    width = min(box["width"], box["height"] * 1.5)
+    left, top = box["x"] + (box["width"] - width) / 2, box["y"] + (box["height"] - width / 1.5) / 2
+    clip = {"x": left, "y": top, "width": width, "height": width / 1.5}
+    shot = Image.open(io.BytesIO(page.screenshot(clip=clip))).convert("RGB")
+    return np.asarray(shot.resize((12, 8), Image.Resampling.BOX), float)

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 from app_page import ASTRONAUT, drop, opened, program, wait_live
-
-from conftest import missing
+from needs import missing, module
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-MODULES = HERE / "node_modules"
 TOOLS = {
     "types": ("typescript/bin/tsc", "-p", "tests/browser/tsconfig.json"),
     "rules": (
@@ -33,10 +31,10 @@ TOOLS = {
 def test_the_modules_of_the_pages_are_sound(tool: str) -> None:
     program, *arguments = TOOLS[tool]
     node = shutil.which("node")
-    if node is None or not (MODULES / program).is_file():
-        missing("this test needs Node.js, and `npm ci` in tests/browser")
+    if node is None:
+        missing("this test needs Node.js")
     done = subprocess.run(
-        [node, str(MODULES / program), *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+        [node, str(module(program)), *arguments], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -50,9 +48,7 @@ AXE = """async () => {
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_axe_finds_nothing_and_nothing_is_cut_off(browser: Any, width: int, scheme: str) -> None:
-    axe = MODULES / "axe-core" / "axe.min.js"
-    if not axe.is_file():
-        missing("this test needs axe-core: run `npm ci` in tests/browser")
+    axe = module("axe-core/axe.min.js")
     size = {"width": width, "height": 800}
     with program() as url:
         # The page's own rules let no script in, not even a test's.

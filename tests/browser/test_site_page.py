@@ -126,15 +126,17 @@ def test_it_works_without_a_network_after_the_first_visit(browser: Any, site: Pa
     assert visit.errors == []
 
 
-def test_a_download_goes_on_while_one_zooms_and_opens_another_picture(visit: Visit) -> None:
+def test_a_download_goes_on_while_one_zooms_shows_another_picture_and_closes_its_own(visit: Visit) -> None:
     visit.live()
-    small = photo()[:40, :50]
+    visit.give("other.png", png(photo()[:40, :50]))
+    visit.until("document.getElementById('title').textContent.startsWith('other.png')")
+    visit.page.get_by_label("Show astronaut.png").click()
     visit.page.click("input[value='8']", force=True)
     with visit.page.expect_download(timeout=120_000) as event:
         visit.page.click("#download")
         visit.page.click("#in")
-        visit.give("other.png", png(small))
-        visit.until("document.getElementById('title').textContent.startsWith('other.png')")
+        visit.page.get_by_label("Show other.png").click()
+        visit.page.get_by_label("Close astronaut.png").click()
     assert event.value.suggested_filename == "astronaut_x8.png"
     made = decoded(Path(event.value.path()).read_bytes())
     assert np.abs(made - rendered(photo(), 8)).max() <= CLOSE

@@ -119,9 +119,11 @@ export class BrowserBackend {
   /** @param {Picture} picture */
   async close(picture) {
     const entry = this.#entry(picture.id);
-    for (const { job } of this.#jobs.values()) if (job.picture === picture.id) await this.remove(job);
+    for (const { job } of this.#jobs.values()) {
+      if (job.picture === picture.id && job.kind !== "download") await this.remove(job);
+    }
     this.#pictures.delete(picture.id);
-    this.engine.forget(entry.source);
+    this.engine.forget(entry.source); // after the downloads that are ordered already
     for (const url of [entry.image, entry.thumbnail]) URL.revokeObjectURL(url);
     this.#tell();
   }

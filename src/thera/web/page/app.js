@@ -83,6 +83,13 @@ function createActions(store, backend, viewer) {
   function started(job) {
     ordered.add(job.id);
     store.set(withJob(store.state, job));
+    saveMade(); // a quick one is done before its order is answered
+  }
+  /** Saves the files that this page has ordered and that are made. */
+  function saveMade() {
+    for (const job of store.state.jobs) {
+      if (job.state === "done" && ordered.delete(job.id)) save(job);
+    }
   }
 
   /** @param {File} file */
@@ -109,9 +116,7 @@ function createActions(store, backend, viewer) {
     /** Takes what the backend tells. @param {import("./backend.js").Snapshot} snapshot */
     receive(snapshot) {
       store.set(withSnapshot(store.state, snapshot));
-      for (const job of snapshot.jobs) {
-        if (job.state === "done" && ordered.delete(job.id)) save(job);
-      }
+      saveMade();
     },
     /** Opens files one after the other. @type {(files: File[]) => void} */
     add: guarded(async (files) => {
