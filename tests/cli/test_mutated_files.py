@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs fork and limits of memory")
 
 #: Mutated images of each kind. With more of them this is a fuzzer.
-COUNT = int(os.environ.get("THERA_MUTANTS", "30"))
+COUNT = int(os.environ.get("THERA_MUTANTS", "20"))
 FORMATS = ["png", "png16", "jpeg", "webp", "avif", "tiff", "bmp", "gif", "tga", "heic", "jxl"]
 FORMATS += ["tiff-tags", "geo-tags"]
 

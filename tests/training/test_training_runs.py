@@ -108,7 +108,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_the_last_checkpoint
 def test_a_time_budget_ends_the_schedule_and_writes_a_model(small, photos, tmp_path, monkeypatch):
     monkeypatch.setattr("thera.training.run.RATE_STEPS", 3)
     config = small(data={"batch": 1}, optimiser={"steps": 0})
-    network = start(config, [photos], tmp_path, minutes=0.2, show=lambda _: None, say=lambda _: None)
+    network = start(config, [photos], tmp_path, minutes=0.1, show=lambda _: None, say=lambda _: None)
     log = read_log(tmp_path)
     assert log[-1]["step"] == log[-1]["of"] > 8 and log[-1]["rate"] == 0
     loaded, about = load_safetensors(tmp_path / loop.WEIGHTS)

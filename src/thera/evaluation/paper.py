@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from thera.evaluation.tables import METRIC_STYLES, Cell, Row, markdown_grid
+from thera.evaluation.tables import Cell, Row
 
 QUOTED = (
     "Rows marked as quoted are the paper's. Its models were trained on DIV2K, those that come with Thera "
@@ -54,41 +54,3 @@ def quoted_parameters() -> dict[str, int]:
     """The number of parameters that each method of the paper adds to its backbone."""
     rows = paper()["tables"]["div2k_psnr"]["rows"]
     return {row["method"]: row["added_parameters"] for row in rows if row["added_parameters"]}
-
-
-def paper_markdown() -> str:
-    """Every table of the paper as Markdown."""
-    sections = [
-        f"# The paper's tables\n\nQuoted, not measured here, from: {paper()['source']}. Training set: "
-        f"{paper()['training_set']}. This page is made from `src/thera/evaluation/paper_tables.json`."
-    ]
-    for table in paper()["tables"].values():
-        extra = ["added parameters"] if any("added_parameters" in row for row in table["rows"]) else []
-        names = [f"{column.get('data', '')} {_column(column)}".strip() for column in table["columns"]]
-        header = ["backbone" if "backbone" in table["rows"][0] else "data", "method", *extra, *names]
-        lines = []
-        for row in table["rows"]:
-            first = row.get("backbone", row.get("data"))
-            added = [_number(row.get("added_parameters"), None)] if extra else []
-            values = [_number(value, table["metric"]) for value in row["values"]]
-            lines.append([first or "—", row["method"], *added, *values])
-        sections += [f"## {table['caption']}", markdown_grid(header, lines, labels=2)]
-        sections += [table["note"]] if "note" in table else []
-    return "\n\n".join(sections) + "\n"
-
-
-def _column(column: dict[str, Any]) -> str:
-    if "scale" in column:
-        return f"×{column['scale']:g}"
-    if "cell" in column:
-        return f"{column['cell']}×{column['cell']}"
-    return column["quantity"] + (f", {column['unit']}" if "unit" in column else "")
-
-
-def _number(value: float | None, metric: str | None) -> str:
-    if value is None:
-        return "—"
-    if isinstance(value, int):
-        return f"{value:,}"
-    style = METRIC_STYLES.get(metric or "")
-    return f"{value:.{style.digits}f}" if style and value > 1e-3 else f"{value:g}"
