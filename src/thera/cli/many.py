@@ -170,7 +170,7 @@ def _scale_store(scaler: Scaler, source: Path, output: Path | None, cluster: Clu
         raise ImageFileError(f"{source} {message}.")
     request, file = scaler.request, scaler.request.file
     options = {"format": file.form, "quality": file.quality, "dpi": request.target.resolution}
-    options |= {"cog": request.cog or None, "linear": file.linear or None}
+    options |= {"cog": request.cog or None, "linear": file.linear or None, "resume": request.resume or None}
     for option, value in (options | request.choice._asdict()).items():
         if value is not None:
             raise InvalidInput(f"--{option} is for image files and {source} is a Zarr store: leave it out.")

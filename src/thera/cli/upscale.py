@@ -125,6 +125,11 @@ STATUS = {"done": "done", "planned": "to do", "skipped": "already there", "faile
     is_flag=True,
     help="For a raster, at a whole-number scale: the mean over each input pixel is that pixel.",
 )
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="For a raster: keep finished parts in a hidden folder beside OUTPUT, and go on from them.",
+)
 @click.option("--cog", is_flag=True, help="For a raster: write a cloud-optimised GeoTIFF.")
 @click.option(
     "--max-pixels",
@@ -316,6 +321,7 @@ def request_of(
     bounds: tuple[float, ...] | None,
     resolution: float | None,
     consistent: bool,
+    resume: bool,
     quality: int | None,
     max_pixels: int | None,
     **given: Any,
@@ -353,4 +359,5 @@ def request_of(
         None if stretch is None else Stretch.parse(stretch),
         cog,
         choice,
+        resume,
     )

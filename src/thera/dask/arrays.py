@@ -14,17 +14,16 @@ import dask
 from thera.dask.clusters import check_current
 from thera.dask.tasks import ChunkScaling, ModelName, count_chunk, loaded, narrowed, upscale_chunk
 from thera.errors import InvalidInput
-from thera.field.needed import reach
 from thera.field.psf import as_filter
 from thera.imaging import DEFAULT_MODEL
 from thera.imaging.sizing import TargetSize
+from thera.imaging.upscaling import seen_around
 from thera.models import Model
 from thera.models.choice import ModelChoice
 from thera.tiled import Options
 from thera.values.bands import Bands
 from thera.values.consistency import whole_factors
 from thera.values.meaning import AlphaUse, Groups, Meaning, Nodata, ValueRange
-from thera.values.planes import fill_reach
 from thera.values.ranges import Range
 from thera.values.survey import Survey
 
@@ -144,11 +143,7 @@ def _cuts(
     """Where to cut the rows and columns of the image, and how many pixels must be seen around each chunk."""
     info = model.info
     steps = [n / N for n, N in zip(image.shape[:2], size, strict=True)]
-    beyond = max(reach(psf, steps, info.kappa) for psf in options.filters(model, steps))
-    depth = info.halo + beyond + info.alignment - 1
-    if bands.partial:  # what stands in for samples comes from farther away
-        depth += fill_reach(max(info.halo, beyond))
-    depth = max(depth, math.ceil(max(steps)) + 1)  # as `Plane.alpha_window` reads
+    depth = seen_around(model, bands, options, steps)
     largest = parse_bytes(dask.config.get("array.chunk-size"))
     side = math.sqrt(largest / (image.shape[2] * image.dtype.itemsize))
 

@@ -52,6 +52,7 @@ class Request:
     stretch: Stretch | None = None
     cog: bool = False
     choice: Choice = ALL
+    resume: bool = False
 
     @property
     def label(self) -> str:
@@ -87,6 +88,8 @@ def prepare(
     source, file = item.source, request.file
     if request.is_raster(item):
         return _prepare_raster(item, model, request)
+    if request.resume:
+        raise InvalidInput(f"--resume is for rasters, and {source} is a picture: leave it out.")
     if item.output is not None:  # a bad output is refused before anything is read
         check_place(item.output, file.overwrite, source)
     try:
@@ -113,6 +116,6 @@ def _prepare_raster(item: Item, model: Model, request: Request) -> RasterScaling
     own = source.suffix.lower() in FORMATS["tiff"].suffixes
     output = item.named(source.suffix if own else ".tif")
     options = RasterOptions(
-        request.stretch, request.cog, file.overwrite, file.strip, file.alpha, request.choice
+        request.stretch, request.cog, file.overwrite, file.strip, file.alpha, request.choice, request.resume
     )
     return prepare_raster(source, output, model, request.target, request.options, options)

@@ -103,12 +103,18 @@ class Raster:
 
 @contextmanager
 def gdal() -> Iterator[None]:
-    """GDAL with a bounded cache, all cores, masks inside files, and no warnings about georeferences."""
+    """GDAL as in `environment`, and no warnings about georeferences; for the main thread."""
     rasterio = require("rasterio", "geo", "A raster")
-    options = {"GDAL_CACHEMAX": CACHE, "GDAL_NUM_THREADS": "ALL_CPUS", "GDAL_TIFF_INTERNAL_MASK": True}
-    with rasterio.Env(**options), warnings.catch_warnings():
+    with environment(), warnings.catch_warnings():
         warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
         yield
+
+
+def environment() -> Any:
+    """GDAL with a bounded cache, all cores and masks inside files, for the thread that enters it."""
+    import rasterio
+
+    return rasterio.Env(GDAL_CACHEMAX=CACHE, GDAL_NUM_THREADS="ALL_CPUS", GDAL_TIFF_INTERNAL_MASK=True)
 
 
 def opened(path: Path, driver: str | None = None) -> Any:

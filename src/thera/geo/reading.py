@@ -1,7 +1,8 @@
 """Windows of a raster: its samples, and which of them are valid."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from thera.imaging.quiet import quiet
 from thera.values.ranges import Range, Stretch
 from thera.values.survey import Window, find_ranges
 
-from .raster import Raster, first_line, gdal, opened
+from .raster import Raster, environment, first_line, gdal, opened
 
 
 @contextmanager
@@ -51,6 +52,68 @@ def stored(box: Box, shape: tuple[int, int], orientation: int) -> Box:
     return (left, top, right, bottom) if orientation in SIDEWAYS else (top, left, bottom, right)
 
 
+class Ahead:
+    """`Samples` of a raster: a window that was read before, and what lies beyond it from the reader."""
+
+    def __init__(
+        self, reader: "Reader", window: Box, samples: NDArray, valid: NDArray[np.bool_] | None
+    ) -> None:
+        self.shape, self.dtype = reader.shape, reader.dtype
+        self._reader, self._window, self._samples, self._valid = reader, window, samples, valid
+
+    def read(self, box: Box, bands: Sequence[int]) -> Window:
+        top, left = box[0] - self._window[0], box[1] - self._window[1]
+        if min(top, left) < 0 or box[2] > self._window[2] or box[3] > self._window[3]:
+            return self._reader.read(box, bands)
+        part = slice(top, top + box[2] - box[0]), slice(left, left + box[3] - box[1]), list(bands)
+        valid = None if self._valid is None else self._valid[part]
+        return self._samples[part], None if valid is None or valid.all() else valid
+
+
+class ReadAhead:
+    """Reads a window in a thread of its own, which has the file open for itself."""
+
+    def __init__(self, raster: Raster) -> None:
+        self._raster = raster
+        self._thread = ThreadPoolExecutor(1)
+        self._open: ExitStack | None = None
+        self._asked: Future[tuple[Box, NDArray, NDArray[np.bool_] | None]] | None = None
+
+    def ask(self, window: Box | None) -> None:
+        """Begins to read a window."""
+        self._asked = None if window is None else self._thread.submit(self._read, window)
+
+    def take(self) -> tuple[Box, NDArray, NDArray[np.bool_] | None] | None:
+        """What was asked for, once it is read."""
+        asked, self._asked = self._asked, None
+        return None if asked is None else asked.result()
+
+    def _read(self, window: Box) -> tuple[Box, NDArray, NDArray[np.bool_] | None]:
+        if self._open is None:
+            self._open = ExitStack()
+            self._open.enter_context(environment())
+            self._reader = Reader(self._raster, self._open.enter_context(opened(self._raster.path)))
+        return window, *self._reader.read(window, range(self._raster.count))
+
+    def close(self) -> None:
+        self._thread.submit(self._shut).result()  # GDAL's environment belongs to that thread
+        self._thread.shutdown()
+
+    def _shut(self) -> None:
+        if self._open is not None:
+            self._open.close()
+
+
+@contextmanager
+def reading_ahead(raster: Raster) -> Iterator[ReadAhead]:
+    """A thread that reads windows of a raster before they are needed."""
+    ahead = ReadAhead(raster)
+    try:
+        yield ahead
+    finally:
+        ahead.close()
+
+
 class Reader:
     """An open raster: `Samples` that are read in windows."""
 
@@ -73,11 +136,6 @@ class Reader:
             shown = self._window(self._dataset.read_masks, box, bands) > 0
             valid = shown if valid is None else valid & shown
         return samples, None if valid is None or valid.all() else valid
-
-    def valid(self, box: Box) -> NDArray[np.bool_]:
-        """Which samples of all bands are valid in a window, h×w×bands."""
-        samples, valid = self.read(box, range(self.raster.count))
-        return np.ones(samples.shape, bool) if valid is None else valid
 
     def _window(self, read: Any, box: Box, bands: Sequence[int]) -> NDArray:
         import rasterio

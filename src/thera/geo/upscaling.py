@@ -3,9 +3,12 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,17 +19,18 @@ from thera.files import check_place
 from thera.imaging.files import check_disk
 from thera.imaging.formats import FORMATS, Format, format_of
 from thera.imaging.sizing import TargetSize
-from thera.imaging.upscaling import fill
+from thera.imaging.upscaling import fill, seen_around
 from thera.models import Model
 from thera.tiled import Options, Plan, make_plan
 from thera.tiled.plan import frames
 from thera.values.bands import Group
 from thera.values.consistency import whole_factors, with_means
-from thera.values.planes import planes_of
+from thera.values.planes import Samples, planes_of
 from thera.values.ranges import Range, Stretch, depth_name, marked
 
 from .raster import CACHE, Raster, describe
-from .reading import Reader, open_reader, ranges
+from .reading import Ahead, open_reader, ranges, reading_ahead
+from .resuming import input_facts, keeping, model_facts, sidecar
 from .writing import TILE, GeoGrid, checked_bounds, needed_room, open_writer
 
 Part = tuple[slice, slice]  # rows and columns of a frame
@@ -99,6 +103,7 @@ class RasterOptions:
     `stretch`: how to choose the values for 0 and 1; by default `Stretch.usual` of the sample type.
     `alpha`: "cover" if an alpha band says where the others are valid, "data" if it is an ordinary band.
     `strip`: drop the tags, but not the georeference, nodata and the bands' names.
+    `resume`: keep finished frames beside the output until it is complete, and go on where a run ended.
     """
 
     stretch: Stretch | None = None
@@ -107,6 +112,7 @@ class RasterOptions:
     strip: bool = False
     alpha: Literal["cover", "data"] = "cover"
     choice: Choice = ALL
+    resume: bool = False
 
 
 class Frame:
@@ -160,17 +166,50 @@ class RasterJob(ABC):
         return self.raster
 
     def run(self, progress: Callable[[int], object] = lambda pixels: None) -> None:
-        """Writes the output, whole or not at all."""
+        """Writes the output, whole or not at all.
+
+        While a frame is computed, the one before is written and the next one is read, in other threads.
+        """
+        keep = keeping(self.output, self.facts) if self.file.resume else nullcontext()
         with (
+            keep as kept,
             open_reader(self.raster) as reader,
             open_writer(self.output, self.written, self.grid, self.file.cog, self.file.strip) as writer,
+            ThreadPoolExecutor(1) as writing,
+            reading_ahead(self.raster) as ahead,
         ):
-            for box in frames(self.size, self.frame):
-                frame = self._frame(reader, box, progress)
-                writer.write(frame.finished(), box, frame.mask)
+            written: Future[None] | None = None
+            boxes = list(frames(self.size, self.frame))
+            ahead.ask(self._window(boxes[0]))
+            for box, then in pairwise((*boxes, None)):
+                assert box is not None
+                window = ahead.take()
+                ahead.ask(None if then is None else self._window(then))
+                pixels = None if kept is None else kept.get(box)
+                if pixels is None:
+                    frame = self._frame(reader if window is None else Ahead(reader, *window), box, progress)
+                    pixels = frame.finished(), frame.mask
+                    if kept is not None:
+                        kept.put(box, pixels)
+                else:
+                    progress((box[2] - box[0]) * (box[3] - box[1]))
+                if written is not None:
+                    written.result()
+                written = writing.submit(writer.write, pixels[0], box, pixels[1])
+            if written is not None:
+                written.result()
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What frames depend on, by names for people, where they may be kept."""
+        return {}
+
+    def _window(self, box: Box) -> Box | None:
+        """What is read of the input for a box of output pixels; None if it is not known beforehand."""
+        return None
 
     @abstractmethod
-    def _frame(self, reader: Reader, box: Box, progress: Callable[[int], object]) -> Frame:
+    def _frame(self, reader: Samples, box: Box, progress: Callable[[int], object]) -> Frame:
         """The output pixels of a box."""
 
 
@@ -207,12 +246,15 @@ class RasterScaling(RasterJob):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The values that the network sees as black and white."""
-        return tuple(
+        """The values that the network sees as black and white, and how much is done."""
+        ranges = tuple(
             f"{group}: {span.low:g} to {span.high:g} stand for black and white"
             for group, span in zip(self.raster.bands.groups, self.spans, strict=True)
             if not group.alpha
         )
+        done = len(list(sidecar(self.output).glob("*.npz"))) if self.file.resume else 0
+        total = len(list(frames(self.size, self.frame)))
+        return (*ranges, f"{done} of {total} parts are there already") if done else ranges
 
     @property
     def plan(self) -> Plan:
@@ -227,10 +269,33 @@ class RasterScaling(RasterJob):
         down, along = (slice(int(axis.cell[0]), int(axis.cell[-1]) + 1) for axis in self._axes(box))
         pixels = (box[2] - box[0]) * (box[3] - box[1])
         cells = (down.stop - down.start) * (along.stop - along.start)
-        # Samples and validity, of the frame and of its cells; floats while invalid samples are filled in.
-        held = 2 * (pixels + cells) * raster.count * (raster.dtype.itemsize + 1) + 64 * cells + CACHE
+        # Samples and validity of the frame, of the one that is written, and of the cells of this and the next
+        # one; floats while invalid samples are filled in.
+        held = 4 * (pixels + cells) * raster.count * (raster.dtype.itemsize + 1) + 64 * cells + CACHE
         inputs = self.model, raster.shape, self.whole, self.options
         return make_plan(*inputs, held=held, part=(down, along), good_enough=GOOD_ENOUGH)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        how = self.options, self.options.limit, self.spans, self.whole, self.origin, self.size, self.frame
+        what = replace(self.file, overwrite=False)
+        return {
+            "input": input_facts(self.raster),
+            "option": repr((how, what)),
+            "model": model_facts(self.model),
+        }
+
+    def _window(self, box: Box) -> Box | None:
+        rows, cols = self._axes(box)
+        steps = rows.step, cols.step
+        depth = seen_around(self.model, self.raster.bands, self.options, steps)
+        if self.raster.masked and not self.raster.bands.partial:
+            return None
+        (top, bottom), (left, right) = (
+            (max(0, int(axis.cell[0]) - depth), min(n, int(axis.cell[-1]) + 1 + depth))
+            for axis, n in zip((rows, cols), self.raster.shape, strict=True)
+        )
+        return top, left, bottom, right
 
     def _axes(self, box: Box) -> tuple[Axis, Axis]:
         """The rows and columns of a box of output pixels."""
@@ -238,7 +303,7 @@ class RasterScaling(RasterJob):
         rows, cols = (Axis.whole(n, N, low + start, high + start) for n, N, low, high, start in lengths)
         return rows, cols
 
-    def _frame(self, reader: Reader, box: Box, progress: Callable[[int], object]) -> Frame:
+    def _frame(self, reader: Samples, box: Box, progress: Callable[[int], object]) -> Frame:
         if not self.options.consistent:
             return self._rendered(reader, box, progress)
         sides = whole_factors(self.raster.shape, self.whole)
@@ -256,11 +321,13 @@ class RasterScaling(RasterJob):
         frame.samples, frame.valid = frame.samples[part], frame.valid[part]
         return frame
 
-    def _rendered(self, reader: Reader, box: Box, progress: Callable[[int], object]) -> Frame:
+    def _rendered(self, reader: Samples, box: Box, progress: Callable[[int], object]) -> Frame:
         rows, cols = self._axes(box)
         # An output pixel is valid if the input pixel under its centre is.
         top, left = int(rows.cell[0]), int(cols.cell[0])
-        valid = reader.valid((top, left, int(rows.cell[-1]) + 1, int(cols.cell[-1]) + 1))
+        window = (top, left, int(rows.cell[-1]) + 1, int(cols.cell[-1]) + 1)
+        samples, valid = reader.read(window, range(self.raster.count))
+        valid = np.ones(samples.shape, bool) if valid is None else valid
         frame = Frame(self.raster, valid[np.ix_(rows.cell - top, cols.cell - left)])
         area = len(rows) * len(cols)
         planes = planes_of(reader, self.raster.bands, self.spans, self.model.info.halo)
@@ -295,7 +362,8 @@ def prepare_raster(
         check_placed(raster, "--bounds")
         box = grid.box_of(checked_bounds(file.choice.bounds))
         grid, origin = grid.part(box), box[:2]
-    check_disk(output, grid.size, needed_room(raster, grid.size, file.cog))
+    kept = math.prod(grid.size) * raster.count * raster.dtype.itemsize if file.resume else 0
+    check_disk(output, grid.size, needed_room(raster, grid.size, file.cog) + kept)
     scaling = RasterScaling(raster, [], grid, output, TILE, file, model, options, whole, origin)
     scaling = replace(scaling, frame=_best_frame(scaling))
     return replace(scaling, spans=ranges(raster, file.stretch))

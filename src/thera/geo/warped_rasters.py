@@ -7,17 +7,19 @@ from pathlib import Path
 
 import numpy as np
 
+from thera.errors import InvalidInput
 from thera.field.grid import Box
 from thera.imaging.files import check_disk
 from thera.imaging.sizing import TargetSize
 from thera.models import Model
 from thera.tiled import Options
+from thera.values.planes import Samples
 from thera.warp.mappings import Mapping, Projective, View
 from thera.warp.warping import FRAME, Warp
 
 from .crs import Reprojection
 from .raster import CACHE, Raster
-from .reading import Reader, ranges
+from .reading import ranges
 from .upscaling import Frame, RasterJob, RasterOptions, check_raster_output
 from .writing import GeoGrid, needed_room
 
@@ -39,7 +41,7 @@ class WarpedRaster(RasterJob):
             return replace(raster, nodata=(math.nan,) * raster.count)
         return replace(raster, masked=True)
 
-    def _frame(self, reader: Reader, box: Box, progress: Callable[[int], object]) -> Frame:
+    def _frame(self, reader: Samples, box: Box, progress: Callable[[int], object]) -> Frame:
         samples, valid = self.warp.warped(reader, self.raster.bands, self.spans, box, progress)
         return Frame(self.written, valid, samples)
 
@@ -57,6 +59,8 @@ def prepare_warped_raster(
     `view`: a grid in another coordinate system, from `thera.geo.crs.reprojected`, or a mapping of pixels.
     """
     options, file = options or Options(), file or RasterOptions()
+    if file.resume:
+        raise InvalidInput("A warp cannot be resumed: leave resume out.")
     check_raster_output(raster.path, output, file.overwrite)
     raster = replace(raster, covers=file.alpha == "cover")
     notes: tuple[str, ...] = ()

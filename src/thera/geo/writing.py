@@ -18,7 +18,7 @@ from thera.errors import ImageFileError, InvalidInput
 from thera.field.grid import Box
 from thera.files import held, partial_path, reason_of, remove_stale
 
-from .raster import Raster, first_line, gdal
+from .raster import Raster, environment, first_line, gdal
 
 #: The side of the tiles in an output file.
 TILE = 512
@@ -223,7 +223,11 @@ class Writer:
         self.sums: list[tuple[Window, int]] = []
 
     def write(self, samples: NDArray, box: Box, mask: NDArray[np.bool_] | None = None) -> None:
-        """Writes a box of samples, h×w×bands, and of the mask if there is one."""
+        """Writes a box of samples, h×w×bands, and of the mask if there is one: from one thread at a time."""
+        with environment():
+            self._write(samples, box, mask)
+
+    def _write(self, samples: NDArray, box: Box, mask: NDArray[np.bool_] | None) -> None:
         window = (box[0], box[2]), (box[1], box[3])
         bands = np.ascontiguousarray(np.moveaxis(samples, -1, 0))
         self._dataset.write(bands, window=window)

@@ -1,5 +1,6 @@
 """Scales pictures and arrays in memory, one group of bands after the other."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -7,11 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.field.grid import Axis
+from thera.field.needed import reach
 from thera.models import Model
 from thera.tiled import Options, Plan, TiledField, make_plan
+from thera.values.bands import Bands
 from thera.values.consistency import whole_factors, with_means
 from thera.values.meaning import Meaning
-from thera.values.planes import ArraySamples, Plane, planes_of
+from thera.values.planes import ArraySamples, Plane, fill_reach, planes_of
 from thera.values.ranges import Range, marked
 from thera.values.survey import Window, find_ranges
 
@@ -79,6 +82,16 @@ def _valid(samples: ArraySamples, rows: Axis, cols: Axis) -> NDArray[np.bool_] |
     box = (top, left, int(rows.cell[-1]) + 1, int(cols.cell[-1]) + 1)
     _, valid = samples.read(box, range(samples.bands.count))
     return None if valid is None else valid[np.ix_(rows.cell - top, cols.cell - left)]
+
+
+def seen_around(model: Model, bands: Bands, options: Options, steps: Sequence[float]) -> int:
+    """How many pixels around a part of the input its output depends on, for output pixels of these sides."""
+    info = model.info
+    beyond = max(reach(psf, steps, info.kappa) for psf in options.filters(model, steps))
+    depth = info.halo + beyond + info.alignment - 1
+    if bands.partial:  # what stands in for samples comes from farther away
+        depth += fill_reach(max(info.halo, beyond))
+    return max(depth, math.ceil(max(steps)) + 1)  # as `Plane.alpha_window` reads
 
 
 def fill(
