@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from thera.imaging.reading import read
-from thera.imaging.traces import Traces, blocks, jpeg_quality, noise, traces
+from thera.imaging.traces import Traces, grid, jpeg_quality, noise, traces
 
 
 @pytest.fixture(scope="module")
@@ -29,20 +29,33 @@ def coded(pixels, quality):
     return file.getvalue()
 
 
-@pytest.mark.parametrize("quality", [30, 50, 75, 90, 96])
+@pytest.mark.parametrize("quality", [30, 50, 75, 90, 97])
 def test_the_quality_of_a_jpeg_is_read_from_its_tables(photograph, tmp_path, quality):
     path = tmp_path / "a.jpg"
     path.write_bytes(coded(photograph, quality))
     assert jpeg_quality(path) == quality
     found = traces(path, read(path))
-    assert found.quality == quality and (found.reason() is None) == (quality == 96)
+    assert found.quality == quality and (found.reason() is None) == (quality == 97)
 
 
-def test_blocks_show_after_jpeg_even_in_a_crop_that_was_saved_otherwise(photograph):
-    decoded = np.array(Image.open(io.BytesIO(coded(photograph, 30)))).astype(np.float32)
-    assert blocks(photograph[..., 0].astype(np.float32)) < 1.1
-    assert blocks(decoded[..., 0]) > 1.2
-    assert blocks(decoded[3:, 5:, 0]) > 1.2
+def brightness(pixels):
+    return pixels.astype(np.float32)[..., 0]
+
+
+@pytest.mark.parametrize("quality", [30, 70, 95])
+def test_the_grid_of_a_jpeg_shows_even_in_a_crop_that_was_saved_otherwise(photograph, quality):
+    decoded = np.array(Image.open(io.BytesIO(coded(photograph, quality))))
+    assert grid(brightness(decoded)) > 0.05
+    assert grid(brightness(decoded)[3:, 5:]) > 0.05
+    assert grid(brightness(decoded)[3:90, 165:250]) > 0.05
+
+
+def test_pictures_that_were_never_coded_show_no_grid_though_they_are_drawn_on_one(photograph):
+    rng = np.random.default_rng(0)
+    rows, cols = np.mgrid[:192, :256]
+    squares = np.kron(rng.integers(0, 256, (24, 32, 1)), np.ones((8, 8, 1)))
+    for pixels in (photograph, squares, squares[3:, 5:], (rows // 8 + cols // 8)[..., None] % 2 * 255.0):
+        assert grid(brightness(pixels)) < 0.02
 
 
 @pytest.mark.parametrize("sigma", [3, 6])
@@ -58,9 +71,11 @@ def test_a_clean_picture_and_one_of_a_few_pixels_show_nothing(photograph, tmp_pa
         Image.fromarray(pixels).save(tmp_path / name)
         found = traces(tmp_path / name, read(tmp_path / name))
         assert found.quality is None and found.reason() is None
+        assert ("too small to tell" in str(found)) == (name == "b.png")
 
 
 def test_reasons_name_what_was_found():
-    assert Traces(60, 1.0, 0.0).reason() == "a JPEG of quality 60"
-    assert Traces(None, 1.5, 0.0).reason() == "JPEG blocks show, 50% above the rest"
-    assert Traces(None, 1.0, 4.0).reason() == "noise of 4.0/255"
+    assert Traces(60, 0.0, 0.0).reason() == "a JPEG of quality 60"
+    assert Traces(None, 0.2, 0.0).reason() == "it was a JPEG before: the grid of its blocks shows"
+    assert Traces(None, 0.0, 4.0).reason() == "noise of 4.0/255"
+    assert str(Traces(98, 0.0, 0.2)) == "it is clean: a JPEG of quality 98, no blocks, noise 0.2/255"

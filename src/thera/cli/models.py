@@ -21,7 +21,7 @@ def command(as_json: bool) -> None:
     Besides these names, --model takes a file (ONNX, safetensors, or a published checkpoint) and
     hf:owner/repository.
     """
-    from thera.imaging import DEFAULT_MODEL
+    from thera.imaging import DEFAULT_MODEL, RESTORING_MODEL
     from thera.models import shipped
 
     found = shipped()
@@ -40,8 +40,12 @@ def command(as_json: bool) -> None:
         ]
         click.echo(json.dumps(records, indent=2))
         return
+    defaults = {
+        DEFAULT_MODEL: " (default)",
+        RESTORING_MODEL: " (default of upscale for JPEGs and noisy pictures)",
+    }
     for model in found:
-        default = " (default)" if model.name == DEFAULT_MODEL else ""
+        default = defaults.get(model.name, "")
         size = model.safetensors.stat().st_size / 1e6
         about = RESTORING if model.metadata.get("restores") else DESCRIPTIONS[model.spec.variant]
         click.echo(

@@ -63,10 +63,13 @@ class Scaler:
             picture = self.request.file.read(item.source)
         except UnreadableImage:  # GDAL may read it
             return self.loaded(), "it is no picture", None
+        size = picture.layout.size
+        if math.prod(self.request.target.for_image(size)) <= math.prod(size):
+            return self.loaded(), "it is not enlarged", picture
         found = traces(item.source, picture)
         reason = found.reason()
         if reason is None:
-            return self.loaded(), f"it is clean: {found}", picture
+            return self.loaded(), str(found), picture
         if RESTORING_MODEL not in [model.name for model in shipped()]:
             return self.loaded(), f"{reason}, but no model named {RESTORING_MODEL} is installed", picture
         return self._restoring(), reason, picture

@@ -17,13 +17,12 @@ from thera.cli.parameters import (
     Parsed,
     Size,
     engine_options,
-    model_option,
     strength_option,
 )
 from thera.errors import InvalidInput
 from thera.files import reason_of
 from thera.geo.safe import is_product
-from thera.imaging import AUTO
+from thera.imaging import AUTO, DEFAULT_MODEL
 from thera.imaging.formats import FORMATS
 from thera.imaging.sizing import Paper, TargetSize, parse_scale
 from thera.models.choice import ModelChoice
@@ -58,7 +57,14 @@ STATUS = {"done": "done", "planned": "to do", "skipped": "already there", "faile
     help="As large as fits on paper of 30x20cm, 297x210mm or 6x4in, at --dpi; the paper may be turned.",
 )
 @click.option("--dpi", type=float, help="The resolution to write. [default: the input's; for --print 300]")
-@model_option
+@click.option(
+    "-m",
+    "--model",
+    default=AUTO,
+    show_default=True,
+    help="A name from `thera models`, or a file. auto: photo for enlarging JPEGs and noisy pictures,"
+    f" otherwise {DEFAULT_MODEL}.",
+)
 @strength_option
 @click.option(
     "--ensemble/--no-ensemble",
@@ -211,7 +217,7 @@ def command(
     except InvalidInput as error:
         raise click.UsageError(str(error)) from error
     if sources[0].suffix == ".zarr" and model == AUTO:
-        raise click.UsageError("--model auto looks at pictures, and a Zarr store is none: name a model.")
+        model = DEFAULT_MODEL  # arrays are measurements
     choice = ModelChoice(model, engine, device, precision, threads or 0, strength)
     scaler = Scaler(Feedback(quiet), request, choice, dry_run)
     records, lost = [], None

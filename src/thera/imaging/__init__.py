@@ -4,5 +4,5 @@
 DEFAULT_MODEL = "edsr-plus"
 #: Its counterpart that sees through blur, noise and JPEG.
 RESTORING_MODEL = "photo"
-#: Chooses one of the two for every picture.
+#: Chooses one of the two for every picture: what `thera upscale` does unless a model is named.
 AUTO = "auto"

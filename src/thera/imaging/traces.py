@@ -1,4 +1,4 @@
-"""What a picture shows of its past: JPEG's quantisation, edges on its grid of blocks, noise.
+"""What a picture shows of its past: the quality of a JPEG, zeros on the grid of its blocks, noise.
 
 By these `--model auto` chooses between a clean model and one that restores.
 """
@@ -13,54 +13,66 @@ from numpy.typing import NDArray
 
 from .picture import Picture
 
-GRID = 8  # pixels between the edges of JPEG's blocks
+GRID = 8  # pixels on a side of JPEG's blocks
 PATCH = 16  # pixels on a side whose noise is measured together
-FEWEST = 128  # pixels on a side in which a grid can be told from the picture's own edges
+FEWEST = 64  # pixels on a side in which a grid and noise can be told from the picture itself
+FEWEST_BLOCKS = 40  # with something in them, to tell a grid
+EMPTY, FLAT = 0.6, 2.0  # coefficients below are zeros that were rounded; blocks without larger ones are flat
 QUIETEST = 0.25  # share of the patches that show noise rather than texture
 LOOKED_AT = 2048  # pixels on a side, at most: the middle of a larger picture says enough
+LOOKED_AT_FOR_GRID = 1024
 
-# Beyond these a picture is restored. They leave JPEGs of quality 95 and clean photographs as they are.
-MOST_QUALITY, MOST_BLOCKS, MOST_NOISE = 92, 1.12, 2.0
+# Beyond these a picture is restored. Chosen on held-out pictures: docs/models.md.
+MOST_QUALITY, MOST_GRID, MOST_NOISE = 96, 0.04, 1.5
 
 
 class Traces(NamedTuple):
     """`quality`: of the JPEG file, as libjpeg counts it; None for other files.
 
-    `blocks`: the steps across the edges of 8×8 blocks over those elsewhere: 1 if there are no blocks.
-    `noise`: its standard deviation, of 255.
+    `grid`: how clearly the coefficients show JPEG's grid, also in a file of another kind: 0 without one.
+    `noise`: its standard deviation, of 255. `small`: too few pixels to tell grid and noise; both are 0.
     """
 
     quality: int | None
-    blocks: float
+    grid: float
     noise: float
+    small: bool = False
 
     def reason(self) -> str | None:
-        """Why the picture should be restored, or None if it is clean."""
+        """Why the picture should be restored, or None if it should not."""
         if self.quality is not None and self.quality <= MOST_QUALITY:
             return f"a JPEG of quality {self.quality}"
-        if self.blocks > MOST_BLOCKS:
-            return f"JPEG blocks show, {self.blocks - 1:.0%} above the rest"
+        if self.quality is None and self.grid > MOST_GRID:  # the grid of a good JPEG shows, too
+            return "it was a JPEG before: the grid of its blocks shows"
         if self.noise > MOST_NOISE:
             return f"noise of {self.noise:.1f}/255"
         return None
 
     def __str__(self) -> str:
-        coded = "no JPEG" if self.quality is None else f"a JPEG of quality {self.quality}"
-        return f"{coded}, blocks {self.blocks - 1:+.0%}, noise {self.noise:.1f}/255"
+        """Why the picture is left as it is."""
+        coded = "" if self.quality is None else f"a JPEG of quality {self.quality}, "
+        if self.small:
+            return f"{coded}too small to tell if it is clean (under {FEWEST} pixels)"
+        return f"it is clean: {coded}no blocks, noise {self.noise:.1f}/255"
 
 
 def traces(path: Path, picture: Picture) -> Traces:
     """The traces of a picture that was read from a file."""
-    height, width = picture.layout.size
-    top, left = (max(0, (n - LOOKED_AT) // 2 // GRID * GRID) for n in (height, width))
-    samples = picture.samples[top : top + LOOKED_AT, left : left + LOOKED_AT]
-    if picture.alpha:
-        samples = samples[..., :-1]
+    quality, (height, width) = jpeg_quality(path), picture.layout.size
+    if min(height, width) < FEWEST:
+        return Traces(quality, 0.0, 0.0, small=True)
+    samples = _middle(picture.samples[..., :-1] if picture.alpha else picture.samples, LOOKED_AT)
     dtype = picture.samples.dtype
     level = 255 / np.iinfo(dtype).max if np.issubdtype(dtype, np.integer) else 255.0
-    grey = level * samples.mean(axis=-1, dtype=np.float32)
+    coded = level * _middle(samples, LOOKED_AT_FOR_GRID).astype(np.float32)
+    brightness = coded @ BRIGHTNESS if coded.shape[-1] == 3 else coded[..., 0]
     green = level * samples[..., samples.shape[-1] // 2].astype(np.float32)  # a mean would hide noise
-    return Traces(jpeg_quality(path), blocks(grey), noise(green))
+    return Traces(quality, grid(brightness), noise(green))
+
+
+def _middle(samples: NDArray, side: int) -> NDArray:
+    top, left = (max(0, (n - side) // 2) for n in samples.shape[:2])
+    return samples[top : top + side, left : left + side]
 
 
 def jpeg_quality(path: Path) -> int | None:
@@ -99,19 +111,28 @@ LUMINANCE = (
 )  # fmt: skip
 
 
-def blocks(grey: NDArray[np.float32]) -> float:
-    """The mean step between neighbours across a grid of 8 pixels, over the median of its seven shifts.
+BRIGHTNESS = np.array([0.299, 0.587, 0.114], np.float32)  # JPEG's Y
+_k, _i = np.mgrid[:GRID, :GRID]
+_COSINES = np.sqrt(np.where(_k, 2, 1) / GRID) * np.cos(np.pi * (2 * _i + 1) * _k / (2 * GRID))
+TRANSFORM = np.kron(_COSINES, _COSINES).T.astype(np.float32)  # of a block of 64 pixels
 
-    The grid with the largest steps counts, since pictures are cropped. Both axes must show it.
+
+def grid(brightness: NDArray[np.float32]) -> float:
+    """The share of a block's coefficients that are zero on the best of 64 grids, minus that on the second.
+
+    JPEG rounds most coefficients to zero, and they stay zero only on its own grid, whatever file the pixels
+    are stored in later. Flat blocks are left out: drawings on a grid of their own have many of them.
     """
-    found = []
-    for axis in (0, 1):
-        if grey.shape[axis] < FEWEST:
-            return 1.0
-        steps = np.abs(np.diff(grey, axis=axis)).mean(axis=1 - axis)
-        steps = steps[: len(steps) // GRID * GRID].reshape(-1, GRID).mean(axis=0)
-        found.append(float(steps.max() / max(np.median(steps), 1e-3)))
-    return min(found)
+    height, width = ((n - GRID + 1) // GRID * GRID for n in brightness.shape)
+    zeros = [0.0, 0.0]
+    for top, left in np.ndindex(GRID, GRID):
+        here = brightness[top : top + height, left : left + width]
+        pixels = here.reshape(height // GRID, GRID, width // GRID, GRID).swapaxes(1, 2).reshape(-1, GRID**2)
+        coefficients = np.abs(pixels @ TRANSFORM)[:, 1:]
+        full = coefficients[coefficients.max(axis=1) > FLAT]
+        zeros.append(float((full < EMPTY).mean()) if len(full) >= FEWEST_BLOCKS else 0.0)
+    second, best = sorted(zeros)[-2:]
+    return best - second
 
 
 def noise(grey: NDArray[np.float32]) -> float:
