@@ -64,8 +64,8 @@ def traces(path: Path, picture: Picture) -> Traces:
     samples = _middle(picture.samples[..., :-1] if picture.alpha else picture.samples, LOOKED_AT)
     dtype = picture.samples.dtype
     level = 255 / np.iinfo(dtype).max if np.issubdtype(dtype, np.integer) else 255.0
-    coded = level * _middle(samples, LOOKED_AT_FOR_GRID).astype(np.float32)
-    brightness = coded @ BRIGHTNESS if coded.shape[-1] == 3 else coded[..., 0]
+    coded = _middle(samples, LOOKED_AT_FOR_GRID).astype(np.float32)
+    brightness = (level * (coded @ BRIGHTNESS if coded.shape[-1] == 3 else coded[..., 0])).astype(np.float32)
     green = level * samples[..., samples.shape[-1] // 2].astype(np.float32)  # a mean would hide noise
     return Traces(quality, grid(brightness), noise(green))
 
