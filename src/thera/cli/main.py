@@ -79,7 +79,7 @@ def main() -> NoReturn:
             try:
                 getattr(sys, name).flush()
             except (OSError, ValueError):  # a full disk, or a pipe whose reader has gone
-                setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+                setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
         if "torch" in sys.modules:
             raise
         os._exit(ended.code if isinstance(ended.code, int) else 1 if ended.code else 0)
@@ -138,4 +138,6 @@ def _have_streams() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDONLY)
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w" if number else "r"))  # noqa: SIM115
+            setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
+        elif number:  # a sign like × is a question mark where the stream has no such letter
+            getattr(sys, name).reconfigure(errors="replace")

@@ -44,7 +44,7 @@ class Numbers(click.ParamType):
         if isinstance(value, tuple):
             return value
         try:
-            text = Path(value).read_text() if Path(value).is_file() else value
+            text = Path(value).read_text(encoding="utf-8") if Path(value).is_file() else value
             return tuple(float(word) for word in re.split(r"[\s,;\[\]()]+", text) if word)
         except (ValueError, OSError):
             self.fail(f"{value!r} is neither a list of numbers nor a file of them.", param, ctx)

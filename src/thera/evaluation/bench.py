@@ -67,7 +67,7 @@ def measure(case: Case) -> Record:
 def measure_apart(case: Case) -> Record:
     """Measure a case in its own process, so that nothing else adds to its peak memory."""
     command = [sys.executable, "-m", "thera.evaluation.bench", json.dumps(asdict(case))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no message"
         raise TheraError(f"Timing {case.model} with {case.engine} on {case.device} failed: {reason}")
