@@ -13,10 +13,12 @@ from thera.errors import InvalidInput
 from thera.evaluation.ablation import ablation_markdown
 from thera.evaluation.paper import paper
 from thera.evaluation.records import read_records
+from thera.evaluation.report import report
 from thera.models import load_network
 from thera.models.weights import load_safetensors, save_safetensors
 from thera.training import ablations
 from thera.training import run as training_run
+from thera.training.checkpoint import load as load_state
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -80,6 +82,40 @@ def test_methods_of_a_folder_are_trained_alike_from_one_backbone(photos, tmp_pat
     assert not torch.allclose(trained["head.weight"], shipped["head.weight"])
     with pytest.raises(InvalidInput, match="holds no configuration"):
         measured(f"--configs {small} --data {photos} --validate {small} -o {out}".split())
+
+
+def test_a_stopped_run_goes_on_and_seeds_make_a_deviation(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(training_run, "COMPILING", 1)
+    monkeypatch.setattr(ablations, "TIMED", 1)
+    monkeypatch.setattr(ablations, "steps_per_second", lambda run, steps: 3.0)
+    small, out, runs = tmp_path / "small", tmp_path / "results", tmp_path / "runs"
+    small.mkdir()
+    Image.open(photos / "0.png").crop((0, 0, 60, 48)).save(small / "0.png")
+    command = (
+        f"--configs {REPOSITORY}/configs/kernels --data {photos} --validate {small} --scales 3 --device cpu "
+        f"--runs {runs} -o {out} --seeds 2 --names area --set data.batch=1 data.patch=8 --seconds"
+    ).split()
+    measured([*command, "1", "--pause", "0"])
+    assert not out.exists()
+    assert load_state(runs / "area" / "state.safetensors")[1]["done"] == 0
+    with pytest.raises(InvalidInput, match="1 seconds, not 2"):
+        measured([*command, "2"])
+    monkeypatch.setattr(ablations, "steps_per_second", None)  # the first run is not measured again
+    with pytest.raises(TypeError):
+        measured([*command, "1"])
+    assert (runs / "area.safetensors").exists()
+    monkeypatch.setattr(ablations, "steps_per_second", lambda run, steps: 2.0)
+    measured([*command, "1"])
+    assert len(read_records(out / "kernels.jsonl")) == 4  # two seeds, one pass and the ensemble
+    stated = json.loads((out / "kernels.json").read_text("utf-8"))
+    assert "with each of 2 seeds" in stated["budget"]
+    first, second = stated["kappa"]["area"]
+    assert first != second
+    text = report(out)
+    assert "± 0." in text
+    assert "κ after training" in text
+    with pytest.raises(InvalidInput, match=r"holds no box\.toml: choose among area, bicubic, lanczos"):
+        measured([*command, "1", "--names", "box"])
 
 
 def test_rows_stand_in_the_papers_order():

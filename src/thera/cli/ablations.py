@@ -23,6 +23,13 @@ FOLDER = click.Path(path_type=Path)
 @click.option(
     "--scales", multiple=True, type=float, metavar="S...", default=[2, 3, 4, 6, 8], help="2 3 4 6 8."
 )
+@click.option(
+    "--names", multiple=True, metavar="NAME...", help="Only these files, in this order. Default: all."
+)
+@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Runs of each, for a ±.")
+@click.option(
+    "--pause", type=click.FloatRange(0), metavar="MINUTES", help="Stop then; the next call goes on."
+)
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE...", help="Changes to all of them.")
 @click.option("--workers", type=int, default=2, show_default=True, help="Images measured at a time.")
 @click.option("--device", default="auto", show_default=True, help="cuda, cpu, or auto.")
@@ -39,6 +46,7 @@ def command(**options: Any) -> None:
     \b
     thera ablations --data photos/ --seconds 60 --validate Set14/ photo20/ --scales 2 3 4 6 8
     thera ablations --configs configs/methods --runs runs/methods --data photos/ --validate Set5/
+    thera ablations --configs configs/kernels --runs runs/kernels --seeds 3 --data photos/ --validate Set5/
     """
     require("torch", "train", "training")
     from thera.models.torch_engine import resolve_device

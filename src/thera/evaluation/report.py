@@ -19,6 +19,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 
 from thera.errors import InvalidInput
 from thera.evaluation.ablation import ablation_markdown
@@ -29,6 +30,7 @@ from thera.evaluation.protocol import PROTOCOLS
 from thera.evaluation.reconstruction import reconstruction_markdown
 from thera.evaluation.records import Record, key_of, read_records
 from thera.evaluation.tables import BENCHMARKS, markdown_grid, published_metric, summarise, to_markdown
+from thera.field.psf import NYQUIST_KAPPA
 
 # The well-known PSNR of bicubic on Set5 at ×2, ×3 and ×4, in 8-bit Y.
 KNOWN_BICUBIC = {2: 33.66, 3: 30.39, 4: 28.42}
@@ -73,6 +75,7 @@ def report(folder: Path) -> str:
         f"{QUOTED} [All tables of the paper](paper_tables.md).",
         *_evaluation(folder),
         *_trained(folder, "methods", "Methods, trained alike", methods_markdown),
+        *_trained(folder, "kernels", "Trained on other downsamplers", methods_markdown),
         *_trained(folder, "ablation", "Ablations", ablation_markdown),
         *_section(folder, "bench", "Cost", bench_markdown),
         *_section(folder, "inspect", "What training ended at", inspection_markdown),
@@ -184,7 +187,19 @@ def _trained(folder: Path, kind: str, title: str, write: Callable[[list[Record],
     about = folder / f"{kind}.json"
     if not about.exists():
         raise InvalidInput(f'{about} is missing: it must state the budget of the runs, {{"budget": "…"}}.')
-    return [f"## {title}", write(records, json.loads(about.read_text("utf-8"))["budget"])]
+    stated = json.loads(about.read_text("utf-8"))
+    return [f"## {title}", write(records, stated["budget"]), *_kappas(stated.get("kappa", {}))]
+
+
+def _kappas(found: dict[str, list[float]]) -> list[str]:
+    """κ after training, with its standard deviation if there were several seeds."""
+    if not found:
+        return []
+    rows = []
+    for name, kappas in found.items():
+        spread = f" ± {stdev(kappas):.4f}" if kappas[1:] else ""
+        rows.append([name, f"{fmean(kappas):.4f}{spread}", f"{fmean(kappas) / NYQUIST_KAPPA:.2f}"])
+    return [markdown_grid(["", "κ after training", "of the Gaussian's"], rows)]
 
 
 def methods_markdown(records: Sequence[Record], budget: str) -> str:
