@@ -59,6 +59,24 @@ def test_sigterm_ends_a_server_whatever_it_computes(tmp_path):
         program.wait()
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows sends Ctrl-C in another way")
+def test_ctrl_c_ends_a_server_with_a_sentence(folder):
+    command = [sys.executable, "-m", "thera", "serve", str(folder), "--port", "0", "--no-cache"]
+    program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        url = program.stdout.readline().split(" at ")[1].split(",")[0]
+        assert httpx.get(f"{url}iiif/3/photo.png/info.json", timeout=30).status_code == 200
+        program.send_signal(signal.SIGINT)
+        out, err = program.communicate(timeout=30)
+    finally:
+        program.kill()
+        program.wait()
+    assert program.returncode == 0
+    assert out.endswith("\nThe server has ended.\n")
+    assert '"GET /iiif/3/photo.png/info.json HTTP/1.1" 200' in out
+    assert err == ""
+
+
 def ask(url):
     with suppress(httpx.HTTPError):
         httpx.get(url, timeout=30)

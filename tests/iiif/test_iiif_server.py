@@ -8,10 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from iiif_client import as_array
+from iiif_client import Counted, as_array
 from PIL import Image
 
-from thera.field import HeatField
 from thera.iiif.server import PREFIX
 
 
@@ -20,23 +19,6 @@ def wait_until(condition, seconds=20.0):
     while not condition():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.02)
-
-
-class Counted:
-    """A model that takes its time over each block, as a network does, counts them, and finds nothing."""
-
-    def __init__(self, model, seconds=0.0):
-        self._model, self.seconds, self.count = model, seconds, 0
-        self._head = model.encode(np.zeros((1, 1, 3), np.float32)).head
-
-    def __getattr__(self, name):
-        return getattr(self._model, name)
-
-    def encode(self, image):
-        if image.shape[0] > 1:
-            self.count += 1
-            time.sleep(self.seconds)
-        return HeatField.of(self._head, image, np.zeros((*image.shape[:2], 64), np.float32))
 
 
 @pytest.fixture
@@ -284,7 +266,7 @@ def test_more_requests_than_the_queue_holds_are_turned_away(serve, large, model)
 
 
 def test_small_images_pass_a_large_one_that_is_encoded(serve, large, model):
-    running = serve(large, by=Counted(model, 0.4))
+    running = serve(large, by=Counted(model, 0.15))
     running.get("large.png/info.json")
     whole = threading.Thread(target=running.get, args=("large.png/full/^pct:110/0/default.jpg",))
     whole.start()

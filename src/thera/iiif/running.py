@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import socket
 import sys
@@ -16,25 +17,35 @@ from .server import Server
 
 #: Seconds for a client to send a request's headers, and for requests under way when the server ends.
 HEADERS, GRACE = 20.0, 3
+#: Requests are told to whoever started the server, and of uvicorn's own messages warnings and errors alone.
+LOGGING = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
+LOGGING["formatters"]["access"]["fmt"] = '%(client_addr)s "%(request_line)s" %(status_code)s'
+LOGGING["loggers"]["uvicorn"]["level"] = "WARNING"
+LOGGING["loggers"]["uvicorn.error"]["level"] = "WARNING"
 
 
 def run(server: Server, listener: socket.socket, quiet: bool = False) -> None:
-    """Answers requests until SIGTERM or Ctrl-C."""
+    """Answers requests until SIGTERM or Ctrl-C, with a line for each request unless `quiet`."""
     config = uvicorn.Config(
         create_app(server),
         http=Patient,
-        log_level="warning" if quiet else "info",
+        log_config=LOGGING,
         access_log=not quiet,
         timeout_graceful_shutdown=GRACE,
     )
+    status = 143
     try:
         uvicorn.Server(config).run(sockets=[listener])
+    except KeyboardInterrupt:  # which is how it ends
+        status = 0
+        if not quiet:
+            print("\nThe server has ended.")
     finally:
         if not server.idle:
             # A network that runs would keep Python waiting for its thread. Nothing of it is needed any more.
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(143)
+            os._exit(status)
 
 
 class Patient(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
