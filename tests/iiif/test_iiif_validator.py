@@ -18,7 +18,7 @@ TESTS = [test for test in get_tests(IIIFVersion.V3) if test.extra_name not in NO
 
 @pytest.fixture(scope="module")
 def target(serve_in_session, model, tmp_path_factory) -> TargetServer:
-    """A server with the validator's own image, by a model that adds no detail: that is not what is validated."""
+    """A server with the validator's own image, by a model that adds no detail."""
     folder = tmp_path_factory.mktemp("validation")
     shutil.copy(str(files("iiif_validator") / "validation_image.png"), folder / IDENTIFIER)
     running = serve_in_session(folder, by=Counted(model))
