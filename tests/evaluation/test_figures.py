@@ -6,10 +6,16 @@ import pytest
 matplotlib = pytest.importorskip("matplotlib")
 
 from thera.errors import ImageFileError, InvalidInput  # noqa: E402
+from thera.evaluation.aliasing import (  # noqa: E402
+    aliasing_markdown,
+    folded_contrast,
+    measure,
+    shifted,
+    turned,
+)
 from thera.evaluation.charts import (  # noqa: E402
     alias_scale_figure,
     bank_figure,
-    folded_contrast,
     pareto_figure,
     psnr_scale_figure,
 )
@@ -25,6 +31,7 @@ from thera.evaluation.figures import (  # noqa: E402
     zoom_figure,
 )
 from thera.evaluation.fit import fit_grid, random_bank  # noqa: E402
+from thera.evaluation.methods import Method, load_methods  # noqa: E402
 from thera.evaluation.resize import resize  # noqa: E402
 
 
@@ -86,8 +93,43 @@ def test_what_is_left_beyond_the_outputs_nyquist_frequency_is_aliasing():
         assert folded_contrast(nearest, scale, 128) > 0.9
         assert folded_contrast(resize, scale, 128) < 0.2
         assert folded_contrast(lambda image, size: np.full((*size, 3), 0.5), scale, 128) == 0
-    drawn = alias_scale_figure([FittedModel()], scales=(0.4, 0.5))
-    assert [text.get_text() for text in drawn.axes[0].get_legend().get_texts()][-1] == "fitted"
+
+
+def test_what_an_enlargement_has_beyond_the_inputs_nyquist_frequency_is_not_in_the_picture():
+    def nearest(image, size):
+        return resize(image, size, "nearest")
+
+    def smooth(image, size):  # a filter that leaves nothing so fine
+        return resize(resize(image, (16, 16)), size, "lanczos")
+
+    assert folded_contrast(nearest, 4) > 0.2
+    assert folded_contrast(lambda image, size: resize(image, size, "lanczos"), 4) < 0.1
+    assert folded_contrast(smooth, 4) < 0.01
+
+
+def test_equivariance_is_found_and_its_lack_too(photograph):
+    picture = photograph(80, 96)
+
+    def one_sided(image, size):  # looks along rows only
+        output = resize(image, size)
+        return (output + np.roll(output, 1, axis=1)) / 2
+
+    assert turned(resize, picture[::2, ::2]) > 100
+    assert turned(one_sided, picture[::2, ::2]) < 60
+    assert shifted(resize, picture) > shifted(lambda i, s: resize(i, s, "nearest"), picture) + 3
+
+
+def test_aliasing_has_a_table_and_a_figure(photograph):
+    methods = [*load_methods([], ["nearest", "bicubic"]), Method("mine", resize)]
+    records = measure(methods, photograph(64, 64), scales=(0.5, 2.0))
+    assert [record["method"] for record in records] == ["nearest", "bicubic", "mine"]
+    assert records[0]["aliasing"]["0.5"] > 0.9
+    drawn = alias_scale_figure(records)
+    names = [text.get_text() for text in drawn.axes[0].get_legend().get_texts()]
+    assert names == ["nearest", "bicubic", "mine"]
+    assert "| mine | " in aliasing_markdown(records)
+    with pytest.raises(InvalidInput, match="too small"):
+        measure(methods, photograph(30, 64))
 
 
 def test_a_zone_plate_reaches_the_nyquist_frequency_at_its_edges():

@@ -25,7 +25,7 @@ NAMES = (
     "pareto",
 )
 FROM_MODEL = {"derivatives", "zoom", "crops", "aliasing", "alias-scale", "bank", "pareto"}
-FROM_IMAGE = {"derivatives", "zoom", "crops", "low-pass"}
+FROM_IMAGE = {"derivatives", "zoom", "crops", "low-pass", "alias-scale"}
 FROM_RESULTS = {"psnr-scale", "pareto"}
 
 
@@ -36,7 +36,7 @@ FROM_RESULTS = {"psnr-scale", "pareto"}
     "models",
     multiple=True,
     metavar="MODEL...",
-    help="Crops, derivatives and alias-scale draw all.",
+    help="Crops, derivatives and alias-scale draw all; LABEL=PATH names one in alias-scale.",
 )
 @click.option("--image", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="An image.")
 @click.option(
@@ -93,15 +93,37 @@ def command(
         missing = [name for name in wanted if name in needs]
         if missing and not given:
             raise click.UsageError(f"Missing option '{option}', which is needed for {', '.join(missing)}.")
-    loaded = [load(model) for model in models] if FROM_MODEL & set(wanted) else []
+    drawn = FROM_MODEL & set(wanted) - {"alias-scale"}
+    loaded = [load(model.partition("=")[2] or model) for model in models] if drawn else []
     records = [record for path in results for record in read_records(path) if "method" in record]
     if results and not records:
         files = ", ".join(map(str, results))
         raise InvalidInput(f"{files} holds no result of `thera eval`: name a file that it wrote.")
     for name in wanted:
         path = out / f"{name}.{suffix}"
-        save(_draw(name, loaded, image, records, data, at), path)
+        if name == "alias-scale":
+            save(_alias_scale(models, image, out), path)
+        else:
+            save(_draw(name, loaded, image, records, data, at), path)
         click.echo(f"Drew {path}.")
+
+
+def _alias_scale(models: tuple[str, ...], image: Path | None, out: Path) -> Any:
+    """Measure aliasing and equivariance into alias.jsonl beside the figure, and draw the former."""
+    from thera.evaluation.aliasing import measure
+    from thera.evaluation.charts import alias_scale_figure
+    from thera.evaluation.images import read
+    from thera.evaluation.methods import load_methods
+    from thera.evaluation.records import json_lines
+    from thera.files import replacing
+
+    assert image is not None
+    methods = load_methods(models, ["nearest", "bicubic", "lanczos"], ensemble=False)
+    found = measure(methods, read(image).pixels)
+    out.mkdir(parents=True, exist_ok=True)
+    with replacing(out / "alias.jsonl") as file:
+        file.write(json_lines(found).encode())
+    return alias_scale_figure(found)
 
 
 def _draw(
@@ -118,8 +140,6 @@ def _draw(
 
     if name == "bank":
         return charts.bank_figure(bank_of(models[0]), models[0].info.kappa, models[0].name)
-    if name == "alias-scale":
-        return charts.alias_scale_figure(models)
     if name == "aliasing":
         return figures.aliasing_figure(models[0])
     if name in FROM_RESULTS:

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from itertools import cycle
 from typing import Any
 
 import numpy as np
 
 from thera.errors import InvalidInput
-from thera.evaluation.figures import Figure, Image, figure, zone_plate
+from thera.evaluation.figures import Figure, Image, figure
 from thera.evaluation.paper import quoted_parameters, quoted_rows
-from thera.evaluation.protocol import Upscaler
 from thera.evaluation.records import Record
-from thera.evaluation.resize import resize
 from thera.evaluation.tables import METRIC_STYLES, Row, published_metric, summarise
-from thera.field.psf import to_numpy
 
 RED, BLUE, GREY = "#cf3866", "#3b3dac", "#777777"
 COLOURS = (RED, BLUE, "#f3883d", "#2f9e62", "#b566c7", "#c9a227")
-REDUCTIONS = (0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 BASELINE_STYLES = {"nearest": ":", "bicubic": "-", "lanczos": "--"}
 
 
@@ -78,43 +73,31 @@ def psnr_scale_figure(records: Sequence[Record], data: str, metric: str | None =
     return _finished(axes, drawn)
 
 
-def folded_contrast(upscale: Upscaler, scale: float, side: int = 256) -> float:
-    """What is left of a zone plate, made smaller, where it is finer than the output can show: 0 to 1.
-
-    All that is left there is aliasing. It is the RMS contrast of the output over that of the plate.
-    """
-    image, size = zone_plate(side), round(side * scale)
-    output = to_numpy(upscale(image, (size, size)))[..., 0]
-    at = np.abs((np.arange(size) + 0.5) * side / size - side / 2)  # input pixels from the middle
-    finest = np.maximum(at[:, None], at)  # of both axes; at side / 2 it is the input's Nyquist frequency
-    beyond = finest > 1.15 * scale * side / 2
-    return float(np.sqrt(np.mean((output[beyond] - 0.5) ** 2)) / math.sqrt(1 / 8))
-
-
-def alias_scale_figure(models: Sequence[Any], scales: Sequence[float] = REDUCTIONS) -> Figure:
-    """Aliasing against the scale of a reduction, for models and for bicubic."""
-    drawn = figure(5.2, 3.4)
+def alias_scale_figure(records: Sequence[Record]) -> Figure:
+    """Aliasing against the scale, from the records of `aliasing.measure`."""
+    drawn = figure(6.2, 3.6)
     axes = drawn.subplots()
-    lines: dict[str, Upscaler] = {"nearest": lambda image, size: resize(image, size, "nearest")}
-    lines["bicubic, antialiased"] = lambda image, size: resize(image, size)
-    colours = [GREY, GREY, *(colour for colour, _ in zip(cycle(COLOURS), models, strict=False))]
-    lines |= {model.name: partial(_one_pass, model) for model in models}
-    for (name, upscale), colour in zip(lines.items(), colours, strict=True):
-        values = [folded_contrast(upscale, scale) for scale in scales]
-        axes.plot(
-            scales, values, label=name, color=colour, ls="--" if colour == GREY else "-", marker="o", ms=3
+    colours = cycle(COLOURS)
+    scales = [float(scale) for scale in records[0]["aliasing"]]
+    for record in records:
+        plain = record["method"] in BASELINE_STYLES
+        style = (
+            {"color": GREY, "ls": BASELINE_STYLES[record["method"]]} if plain else {"color": next(colours)}
         )
+        values = list(record["aliasing"].values())
+        for part in (np.array(scales) < 1, np.array(scales) > 1):
+            label = record["method"] if part[0] else None
+            drawn_at = [(x, y) for x, y, chosen in zip(scales, values, part, strict=True) if chosen]
+            axes.plot(*zip(*drawn_at, strict=True), label=label, marker="o", ms=3, lw=1.2, **style)
+    axes.axvline(1, color="black", lw=0.5)
     axes.set_xscale("log")
-    axes.set_xticks(scales, [f"×{scale:g}" for scale in scales])
+    axes.set_xticks(scales, [f"{scale:g}" for scale in scales], rotation=90)
     axes.minorticks_off()
     axes.set_ylim(0)
-    axes.set_ylabel("contrast left of what is too fine", fontsize=8)
-    axes.set_title("A zone plate made smaller: aliasing", fontsize=9)
+    axes.set_xlabel("scale", fontsize=8)
+    axes.set_ylabel("contrast that is not in the plate", fontsize=8)
+    axes.set_title("A zone plate made smaller and larger: aliasing", fontsize=9)
     return _finished(axes, drawn)
-
-
-def _one_pass(model: Any, image: Image, size: tuple[int, int]) -> Image:
-    return model.upscale(image, size=size, ensemble=False)
 
 
 def pareto_figure(

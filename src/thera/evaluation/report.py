@@ -23,6 +23,7 @@ from statistics import fmean, stdev
 
 from thera.errors import InvalidInput
 from thera.evaluation.ablation import ablation_markdown
+from thera.evaluation.aliasing import aliasing_markdown
 from thera.evaluation.bench import bench_markdown
 from thera.evaluation.methods import BASELINES
 from thera.evaluation.paper import QUOTED, paper, quoted_rows
@@ -50,7 +51,7 @@ CAPTIONS = {
     "crops": "Before and after at ×6",
     "zoom": "One field, read at growing non-integer scales",
     "aliasing": "A zone plate made smaller: point samples alias, the field at the right t does not",
-    "alias-scale": "How much aliases at each scale of a reduction",
+    "alias-scale": "How much aliases at each scale",
     "derivatives": "Signal, gradient and Laplacian: exact derivatives of a field, and of LIIF's network",
     "psnr-scale": "Quality against scale",
     "pareto": "Quality against added parameters",
@@ -77,6 +78,7 @@ def report(folder: Path) -> str:
         *_trained(folder, "methods", "Methods, trained alike", methods_markdown),
         *_trained(folder, "kernels", "Trained on other downsamplers", methods_markdown),
         *_trained(folder, "ablation", "Ablations", ablation_markdown),
+        *_section(folder, "alias", "Aliasing and equivariance", aliasing_markdown),
         *_section(folder, "bench", "Cost", bench_markdown),
         *_section(folder, "inspect", "What training ended at", inspection_markdown),
         *_section(folder, "fit", "Fields fitted to images", reconstruction_markdown),
