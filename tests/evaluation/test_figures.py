@@ -17,6 +17,7 @@ from thera.evaluation.charts import (  # noqa: E402
     alias_scale_figure,
     bank_figure,
     pareto_figure,
+    psf_figure,
     psnr_scale_figure,
 )
 from thera.evaluation.figures import (  # noqa: E402
@@ -25,6 +26,7 @@ from thera.evaluation.figures import (  # noqa: E402
     crop,
     crops_figure,
     derivatives_figure,
+    local_fields_figure,
     low_pass_figure,
     save,
     zone_plate,
@@ -57,6 +59,29 @@ def test_crops_show_input_bicubic_model_and_target(photograph):
     assert [axes.get_title() for axes in drawn.axes] == ["input ×6", "bicubic", "fitted", "target"]
     assert all(panel.shape == (96, 96, 3) for panel in panels(drawn))
     np.testing.assert_allclose(panels(drawn)[-1], crop(photograph(120, 132), (0.5, 0.5), 96) / 255, atol=1e-6)
+
+
+def test_local_fields_are_sharper_at_t_0_than_at_t_1(photograph):
+    class Detailed(FittedModel):  # two by two values in every cell
+        def encode(self, image):
+            return fit_grid(photograph(80, 80) / 255, 2, random_bank(16), 0.03)
+
+    drawn = local_fields_figure(Detailed(), photograph(40, 40), (0.5, 0.5), cells=4, zoom=10)
+    titles = [axes.get_title() for axes in drawn.axes]
+    assert titles == ["input pixels", "local fields, t = 0", "local fields, t = 1"]
+    pixels, sharp, soft = panels(drawn)
+    assert pixels.shape == sharp.shape == soft.shape == (40, 40, 3)
+    cell = np.s_[:10, :10]
+    assert pixels[cell].std(axis=(0, 1)).max() == 0
+    assert soft[cell].std(axis=(0, 1)).max() < 0.9 * sharp[cell].std(axis=(0, 1)).max()
+
+
+def test_the_heat_kernel_has_unit_weight_and_narrows_with_the_scale():
+    drawn = psf_figure(0.03, "mine")
+    lines = {line.get_label(): line.get_data() for line in drawn.axes[0].lines}
+    for x, y in lines.values():
+        assert np.trapezoid(y, x) == pytest.approx(1, abs=0.01)
+    assert lines["×4: t = 0.0625"][1].max() == pytest.approx(4 * lines["×1: t = 1"][1].max())
 
 
 def test_a_zoom_shows_the_same_point_ever_larger(photograph):

@@ -21,11 +21,13 @@ NAMES = (
     "alias-scale",
     "bank",
     "low-pass",
+    "local-fields",
+    "psf",
     "psnr-scale",
     "pareto",
 )
-FROM_MODEL = {"derivatives", "zoom", "crops", "aliasing", "alias-scale", "bank", "pareto"}
-FROM_IMAGE = {"derivatives", "zoom", "crops", "low-pass", "alias-scale"}
+FROM_MODEL = set(NAMES) - {"low-pass", "psnr-scale"}
+FROM_IMAGE = {"derivatives", "zoom", "crops", "low-pass", "alias-scale", "local-fields"}
 FROM_RESULTS = {"psnr-scale", "pareto"}
 
 
@@ -74,7 +76,7 @@ def command(
     out: Path,
     suffix: str,
 ) -> None:
-    """Draw figures: derivatives, zoom, crops, aliasing, alias-scale, bank, low-pass, psnr-scale, pareto, all.
+    """Draw the paper's figures, from models, an image or results, or all of them.
 
     \b
     thera figures zoom crops --model edsr-pro --image baby.png
@@ -140,6 +142,8 @@ def _draw(
 
     if name == "bank":
         return charts.bank_figure(bank_of(models[0]), models[0].info.kappa, models[0].name)
+    if name == "psf":
+        return charts.psf_figure(models[0].info.kappa, models[0].name)
     if name == "aliasing":
         return figures.aliasing_figure(models[0])
     if name in FROM_RESULTS:
@@ -151,6 +155,8 @@ def _draw(
     if name == "low-pass":
         return figures.low_pass_figure(image)
     pixels = read(image).pixels
+    if name == "local-fields":
+        return figures.local_fields_figure(models[0], pixels, at)
     if name == "crops":
         return figures.crops_figure(models, pixels, at)
     if name == "zoom":

@@ -13,7 +13,9 @@ from thera.errors import InvalidInput
 from thera.evaluation.figures import Figure, Image, figure
 from thera.evaluation.paper import quoted_parameters, quoted_rows
 from thera.evaluation.records import Record
+from thera.evaluation.resize import cubic
 from thera.evaluation.tables import METRIC_STYLES, Row, published_metric, summarise
+from thera.field.psf import NYQUIST_KAPPA
 
 RED, BLUE, GREY = "#cf3866", "#3b3dac", "#777777"
 COLOURS = (RED, BLUE, "#f3883d", "#2f9e62", "#b566c7", "#c9a227")
@@ -45,6 +47,24 @@ def bank_figure(components: Image, kappa: float, title: str) -> Figure:
         axes.tick_params(labelsize=7)
         axes.spines[["top", "right"]].set_visible(False)
     return drawn
+
+
+def psf_figure(kappa: float, title: str) -> Figure:
+    """What an output pixel sees of the field: the heat kernel at several scales, and classical kernels."""
+    drawn = figure(5.6, 3.2)
+    axes = drawn.subplots()
+    x = np.linspace(-2, 2, 801)
+    for t, name, colour in ((1, "×1", RED), (1 / 4, "×2", BLUE), (1 / 16, "×4", "#f3883d")):
+        value = np.exp(-(x**2) / (4 * kappa * t)) / math.sqrt(4 * math.pi * kappa * t)
+        axes.plot(x, value, color=colour, label=f"{name}: t = {t:g}")
+    theory = np.exp(-(x**2) / (4 * NYQUIST_KAPPA)) / math.sqrt(4 * math.pi * NYQUIST_KAPPA)
+    axes.plot(x, theory, color=RED, lw=0.8, ls=":", label="×1 with the κ of theory")
+    axes.plot(x, cubic(x), color=GREY, lw=0.8, ls="--", label="×1: bicubic")
+    axes.plot(x, 1.0 * (np.abs(x) <= 0.5), color=GREY, lw=0.8, label="×1: a pixel's area")
+    axes.set_xlabel("input pixels", fontsize=8)
+    axes.set_ylabel("weight", fontsize=8)
+    axes.set_title(f"{title}: point spread function, κ = {kappa:.4f}", fontsize=9)
+    return _finished(axes, drawn)
 
 
 def psnr_scale_figure(records: Sequence[Record], data: str, metric: str | None = None) -> Figure:

@@ -17,7 +17,7 @@ from thera.evaluation.metrics import LUMA_WEIGHTS
 from thera.evaluation.protocol import degrade, unit
 from thera.evaluation.records import writing
 from thera.evaluation.resize import resize
-from thera.field import Point
+from thera.field import Gaussian, Point
 from thera.field.psf import NYQUIST_KAPPA, to_numpy
 from thera.optional import require
 
@@ -159,6 +159,28 @@ def zoom_figure(
         region = (top, left, top + 2 * half, left + 2 * half)
         panels.append(to_numpy(field.render(size=(side, side), region=region)))
     return picture_figure([panels], [f"×{scale:g}" for scale in scales])
+
+
+def local_fields_figure(model: Any, image: Pixels, at: At = None, cells: int = 6, zoom: int = 40) -> Figure:
+    """A few input pixels, and their local fields as they are (t = 0) and blurred to one pixel (t = 1)."""
+    height, width = image.shape[:2]
+    corner = np.multiply(at or busiest(image, 16), (height, width)).astype(int) - cells // 2
+    top, left = (int(np.clip(c, 0, n - cells)) for c, n in zip(corner, (height, width), strict=True))
+    field = model.encode(unit(image))
+    size, region = (cells * zoom, cells * zoom), (top, left, top + cells, left + cells)
+    panels = {
+        "input pixels": np.kron(
+            unit(image)[top : top + cells, left : left + cells], np.ones((zoom, zoom, 1))
+        ),
+        "local fields, t = 0": to_numpy(field.render(size=size, region=region, psf=Point())),
+        "local fields, t = 1": to_numpy(field.render(size=size, region=region, psf=Gaussian(t=1.0))),
+    }
+    drawn = picture_figure([list(panels.values())], list(panels))
+    for axes in drawn.axes:
+        for line in range(1, cells):
+            axes.axhline(line * zoom - 0.5, color="white", lw=0.3)
+            axes.axvline(line * zoom - 0.5, color="white", lw=0.3)
+    return drawn
 
 
 def crops_figure(

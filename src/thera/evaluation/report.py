@@ -56,6 +56,8 @@ CAPTIONS = {
     "psnr-scale": "Quality against scale",
     "pareto": "Quality against added parameters",
     "bank": "The frequency bank",
+    "local-fields": "Local fields of a few input pixels: as they are, and at the input's resolution",
+    "psf": "What an output pixel sees of the field",
     "low-pass": "One field supervised at t = 1 only, and a Gaussian filter",
 }
 
