@@ -33,10 +33,17 @@ Program = Callable[..., Result]
 
 @pytest.fixture
 def thera(capfd) -> Program:
-    """`thera(*arguments)` runs the program and gives its exit status and what it printed."""
+    """`thera(*arguments)` runs the program and gives its exit status and what it printed.
+
+    A picture is scaled by the fastest model unless a test names one: few of them are about the model. A dry
+    run, which scales nothing, chooses as the program does.
+    """
 
     def run(*arguments: object) -> Result:
         capfd.readouterr()
+        scales = arguments[:1] == ("upscale",) and len(arguments) > 1
+        if scales and not {"-m", "--model", "--dry-run"} & set(arguments):
+            arguments += ("--model", "edsr-air")
         with pytest.raises(SystemExit) as ended:
             run_program([str(argument) for argument in arguments])
         return Result(int(ended.value.code or 0), *capfd.readouterr())
