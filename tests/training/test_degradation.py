@@ -216,3 +216,17 @@ def test_a_run_with_degradations_and_a_teacher_learns(photos, small, tmp_path):
     )
     network = start(config, [photos], tmp_path / "run", device="cpu", show=lambda _: None, say=lambda _: None)
     assert network is not None and all(torch.isfinite(p).all() for p in network.parameters())
+
+
+def test_white_noise_has_independent_pixels_and_channels():
+    """Numbers below `white` give white noise; the others give all correlations that noise has without it."""
+    normal = torch.randn(3, 4, 96, 96, generator=torch.Generator().manual_seed(0))
+    drawn = dict.fromkeys(DRAWN, torch.tensor([0.4, 0.4, 0.99])) | {"level": torch.ones(3)}
+    u = {"degradation": torch.stack(list(drawn.values()), 1), "noise": normal}
+    grey = torch.full((3, 3, 96, 96), 128 / 255)
+    for white, coloured in ((0.5, [False, False, True]), (0.0, [True, True, True])):
+        config = Degradation(noise=1.0, noise_level=(6.0, 6.0), white=white)
+        noise = 255 * (degraded(grey, u, config) - grey)
+        beside = (noise[..., 1:] * noise[..., :-1]).mean((1, 2, 3)) / noise.square().mean((1, 2, 3))
+        among = (noise[:, 0] * noise[:, 1]).mean((1, 2)) / noise.square().mean((1, 2, 3))
+        assert (beside > 0.1).tolist() == coloured and (among > 0.1).tolist() == coloured

@@ -119,8 +119,8 @@ def test_a_folder_without_stages_is_named(tmp_path):
 
 @pytest.mark.parametrize("model", shipped(), ids=lambda model: model.name)
 def test_the_stage_files_are_what_the_shipped_weights_record(model):
-    own = {"photo": "photo/plus", "photo-air": "photo/air"}  # begun from another shipped model
-    files = read_stages(CONFIGS / own.get(model.name, f"shipped/{model.name}"), [])
+    own = ("photo", "photo-air")  # begun from another shipped model
+    files = read_stages(CONFIGS / "shipped" / model.name, [])
     names, history = list(files), model.metadata["training"]
     before = len(history) - len(files)
     history = history[before:]

@@ -55,6 +55,7 @@ class Degradation:
         0.5,
         12.0,
     )  # standard deviation, of 255; small ones are drawn more often
+    white: float = 0.0  # share of noise whose pixels are independent; of as many others the channels are
     sharpen: float = 0.0
     sharpen_amount: tuple[float, float] = (0.2, 1.2)
     jpeg: float = 0.0
@@ -154,6 +155,7 @@ RULES: dict[str, Rule] = {
     "degradation.discs": SHARE,
     "degradation.noise": SHARE,
     "degradation.noise_level": _range(0, 64),
+    "degradation.white": DECAY,
     "degradation.sharpen": SHARE,
     "degradation.sharpen_amount": _range(0, 4),
     "degradation.jpeg": SHARE,

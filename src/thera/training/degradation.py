@@ -22,6 +22,7 @@ HALO = 0.5, 1.5  # deviations of the blur whose difference from the image sharpe
 DARKEST = 0.4  # noise of a black pixel over that of a white one, where noise depends most on the signal
 CORRELATION = 0.8  # of the noise of two channels, at most
 NEIGHBOURS = 0.6  # weight of a pixel's neighbours in its noise, at most
+COLOURED = "correlation", "neighbours"  # what makes noise other than white
 #: What an input draws: one uniform number each.
 DRAWN = (
     "clean", "kernel", "blur", "round", "disc", "sigma", "ratio", "angle", "noise", "level", "signal",
@@ -54,7 +55,9 @@ def degraded(source: Tensor, u: dict[str, Tensor], config: Degradation) -> Tenso
         kernel = torch.where(_each(d["disc"] < config.discs, 3), discs(2 * sigma), kernel)
         x = torch.where(_each(d["blur"] < config.blur), filtered(x, kernel), x)
     if config.noise:
-        noise = camera_noise(u["noise"], d["correlation"] * CORRELATION, d["neighbours"] * NEIGHBOURS)
+        # Below `white` it is 0, and uniform above: pixels, and apart from them channels, are independent.
+        among, beside = (((d[k] - config.white) / (1 - config.white)).clamp(min=0) for k in COLOURED)
+        noise = camera_noise(u["noise"], among * CORRELATION, beside * NEIGHBOURS)
         signal = _each(d["signal"]) * (1 - DARKEST**2) * (1 - x.clamp(0, 255) / 255)
         deviation = (1 - signal).sqrt() * _each(_between(d["level"].square(), *config.noise_level))
         x = torch.where(_each(d["noise"] < config.noise), x + deviation * noise, x)
