@@ -1,13 +1,17 @@
 """What rasters larger than memory cost, on this machine.
 
-    python benchmarks/large.py [--model edsr-air] [--quick] [--only workers tiling memory graphs]
+    python benchmarks/large.py [--model edsr-air] [--quick] [--only workers tiling memory graphs rasters]
+    python benchmarks/large.py --only tile --device cuda    a Sentinel-2 tile on a GPU
 
 - workers: throughput per core of Dask clusters of one and of two workers, one thread each, and of independent
   processes, which show what the machine itself allows; in elapsed time, and in CPU time, which other programs
   on the machine disturb less;
 - tiling: CPU time for chunks over that for the whole image, beside the pixels that their overlap adds;
 - memory: peak resident memory of `thera upscale a.zarr` against the size of the raster;
-- graphs: CPU time to build the graph of a Dask array against its number of chunks.
+- graphs: CPU time to build the graph of a Dask array against its number of chunks;
+- rasters: CPU seconds for each megapixel and band of GeoTIFFs of 1,000², 2,000² and 4,000² pixels;
+- tile: elapsed seconds for four bands of 10,980² pixels, and what part of them reading, computing and writing
+  take in their threads. It runs only where it is named.
 
 Things that are compared are measured in turn, so that all see the same machine. Numbers are medians and
 ranges of repetitions.
@@ -35,6 +39,10 @@ import thera
 from cli import peak_memory, photograph
 from thera.dask import tasks, upscale
 from thera.field.threads import one_core
+from thera.geo.reading import ReadAhead
+from thera.geo.upscaling import RasterOptions, RasterScaling, prepare_raster
+from thera.geo.writing import Writer
+from thera.imaging.sizing import TargetSize
 from thera.memory import human_bytes
 from thera.models.choice import ModelChoice
 from thera.values.ranges import Range
@@ -205,7 +213,76 @@ def graphs(model: str, quick: bool) -> None:
         print(f"{f'{side}×{side}':>16} {image.npartitions:>8} {times}", flush=True)
 
 
-PARTS = {"workers": workers, "tiling": tiling, "memory": memory, "graphs": graphs}
+def geotiff(path: Path, side: int, bands: int) -> Path:
+    """A scene of 16 bits in tiles of 512, as satellites deliver them."""
+    import rasterio
+
+    profile = {"driver": "GTiff", "dtype": "uint16", "tiled": True, "compress": "deflate", "predictor": 2}
+    place = {"crs": "EPSG:32633", "transform": rasterio.Affine(10, 0, 4e5, 0, -10, 6.6e6)}
+    with rasterio.open(path, "w", height=side, width=side, count=bands, **profile, **place) as dataset:
+        for _, window in dataset.block_windows():
+            part = raster(window.height, window.width)[..., 0].astype(np.uint16) * 16
+            dataset.write(np.repeat(part[None], bands, axis=0), window=window)
+    return path
+
+
+def scaled_file(source: Path, output: Path, network: thera.Model) -> None:
+    file = RasterOptions(overwrite=True)
+    prepare_raster(source, output, network, TargetSize(scale=SCALE), file=file).run()
+
+
+def rasters(model: str, quick: bool) -> None:
+    network = thera.load(model, threads=1)
+    print(f"\nCPU seconds for each megapixel and band of a GeoTIFF, at ×{SCALE:g} with {model}")
+    with tempfile.TemporaryDirectory() as name, one_core():
+        for side in (500, 1000, 2000) if quick else (1000, 2000, 4000):
+            source = geotiff(Path(name) / f"{side}.tif", side, 1)
+            took = seconds(partial(scaled_file, source, Path(name) / "out.tif", network))
+            print(f"{f'{side}×{side}':>12} {took / (side**2 / 1e6):>8.2f}", flush=True)
+
+
+def tile(model: str, quick: bool, device: str = "auto") -> None:
+    """A Sentinel-2 tile: four bands of 10,980×10,980 pixels of 16 bits."""
+    side, bands = (1098, 4) if quick else (10_980, 4)
+    network = thera.load(model, device=device)
+    busy = {"reading": 0.0, "computing": 0.0, "writing": 0.0}
+
+    def timed(name: str, owner: type, method: str) -> None:
+        original = getattr(owner, method)
+
+        def call(*given: object) -> object:
+            began = time.perf_counter()
+            try:
+                return original(*given)
+            finally:
+                busy[name] += time.perf_counter() - began
+
+        setattr(owner, method, call)
+
+    timed("reading", ReadAhead, "_read")
+    timed("computing", RasterScaling, "_frame")
+    timed("writing", Writer, "_write")
+    with tempfile.TemporaryDirectory() as name:
+        source = geotiff(Path(name) / "tile.tif", side, bands)
+        began = time.perf_counter()
+        scaled_file(source, Path(name) / "out.tif", network)
+        took = time.perf_counter() - began
+    where = f"{network.info.engine} on {network.info.device}, {network.info.precision}"
+    print(f"\n{side}×{side}, {bands} bands, at ×{SCALE:g} with {model} ({where})")
+    print(f"{'elapsed':>12} {took:>8.1f} s, {took / (bands * side**2 / 1e6):.3f} s per megapixel and band")
+    for name, each in busy.items():
+        print(f"{name:>12} {each:>8.1f} s, {each / took:.0%} of the time")
+    print(f"{'the rest':>12} {took - busy['computing']:>8.1f} s: ranges, overviews, reading the file back")
+
+
+PARTS = {
+    "workers": workers,
+    "tiling": tiling,
+    "memory": memory,
+    "graphs": graphs,
+    "rasters": rasters,
+    "tile": tile,
+}
 
 
 def main() -> None:
@@ -214,10 +291,12 @@ def main() -> None:
     )
     parser.add_argument("--model", default="edsr-air")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller rasters")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS][:-1])
+    parser.add_argument("--device", default="auto", help="for the tile")
     options = parser.parse_args()
     for part in options.only:
-        PARTS[part](options.model, options.quick)
+        given = {"device": options.device} if part == "tile" else {}
+        PARTS[part](options.model, options.quick, **given)
 
 
 if __name__ == "__main__":

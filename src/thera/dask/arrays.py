@@ -1,13 +1,16 @@
 """`upscale`: a Dask array at another scale, lazily, chunk by chunk."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import dask.array as da
 import numpy as np
+from dask._task_spec import Alias
 from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph, Layer
 from dask.utils import parse_bytes
 
 import dask
@@ -203,6 +206,39 @@ def channels_last(array: da.Array, channels: str) -> da.Array:
     return da.moveaxis(array, 0, 2) if channels == "first" else array
 
 
+class Pass(Layer):
+    """The graph of a pass over all chunks, which is made when it is needed.
+
+    As the argument of a delayed function, an array is a graph of its own: its tasks read the chunks and let
+    them go again. If it shared them with the next pass, all chunks would be kept in memory. Making such a
+    graph takes seconds for many chunks, so that is left to whoever computes it.
+    """
+
+    def __init__(self, key: str, array: da.Array) -> None:
+        super().__init__()
+        self.key, self.array = key, array
+
+    @cached_property
+    def _tasks(self) -> dict[Any, Any]:
+        item = dask.delayed(np.ndarray.item, pure=True)(self.array)
+        return {**item.__dask_graph__(), self.key: Alias(self.key, item.key)}
+
+    def is_materialized(self) -> bool:
+        return "_tasks" in self.__dict__
+
+    def get_output_keys(self) -> set[Any]:
+        return {self.key}
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._tasks[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._tasks)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+
 def find_ranges_lazily(image: da.Array, survey: Survey) -> list[Range] | Delayed:
     """The range of each group of bands, or the task that finds them."""
     if not survey.passes:
@@ -217,7 +253,6 @@ def find_ranges_lazily(image: da.Array, survey: Survey) -> list[Range] | Delayed
         total = getattr(counts, survey.combine)(axis=(0, 1), keepdims=True, split_every=8)
         empty = np.empty((0, 0, 0), object)
         after = da.map_blocks(narrowed, total, survey=state, chunks=(1, 1, 1), meta=empty)
-        # As the argument of a delayed function, an array is a graph of its own: its tasks read the chunks and
-        # let them go again. If it shared them with the next pass, all chunks would be kept in memory.
-        state = dask.delayed(np.ndarray.item, pure=True)(after)
+        key = f"survey-{after.name}"
+        state = Delayed(key, HighLevelGraph({key: Pass(key, after)}, {key: set()}))
     return state.ranges
