@@ -168,6 +168,16 @@ def test_percentiles_are_exact_and_no_chunk_is_kept_for_them(cheap, dtype, passe
     )
 
 
+def test_a_graph_of_many_chunks_is_not_made_before_it_is_needed(cheap):
+    """The passes that find the range of 38,416 chunks of floats are one layer, which nobody has opened."""
+    image = da.zeros((100_000, 100_000), chunks=512, dtype="f4")
+    layers = upscale(image, 2, value_range="extent").dask.layers.values()
+    (survey,) = (layer for layer in layers if type(layer).__name__ == "Pass")
+    assert not survey.is_materialized()
+    few = upscale(image[:1200, :600], 2, value_range="extent")
+    assert few.sum().compute() == 0
+
+
 def test_channels_may_come_first_and_grey_needs_none(cheap, photo):
     image = da.from_array(photo, (150, 145, 3))
     last = upscale(image, 1.5)

@@ -290,8 +290,14 @@ def test_the_zero_that_fills_every_array_of_format_2_marks_nothing(program, tmp_
     assert scaled.shape == (80, 100) and scaled.fill_value == 0
 
 
-@pytest.mark.parametrize("codec", [zarr.codecs.ZstdCodec(), zarr.codecs.GzipCodec()])
-@pytest.mark.parametrize("extra", [(), ("--workers", 2)])
+@pytest.mark.parametrize(
+    ("codec", "extra"),
+    [
+        (zarr.codecs.ZstdCodec(), ()),
+        (zarr.codecs.GzipCodec(), ()),
+        (zarr.codecs.GzipCodec(), ("--workers", 2)),
+    ],
+)
 def test_a_damaged_chunk_is_one_sentence(program, tmp_path, codec, extra):
     values = np.full((60, 80), 7, "u2")
     zarr.create_array(tmp_path / "a.zarr", data=values, chunks=(30, 30), compressors=codec)
