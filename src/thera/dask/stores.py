@@ -15,6 +15,7 @@ from dask.callbacks import Callback
 from thera.dask.accessor import scale_dataset
 from thera.dask.arrays import Settings, scale_chunks
 from thera.dask.coordinates import spatial_dims
+from thera.dask.ome import OmeImage, image_of
 from thera.errors import ImageFileError, InvalidInput, TheraError
 from thera.files import held, replacing_path
 from thera.imaging.sizing import TargetSize
@@ -54,7 +55,7 @@ def prepare_store(
     """Opens the Zarr store `source` and checks all that scaling it to `output` needs.
 
     An array is H×W, H×W×C or C×H×W. Of three axes the first is that of the channels if it is shorter than the
-    last. A group is a dataset of xarray's. Chunks keep their shape.
+    last. A group is an OME-Zarr image or a dataset of xarray's. Chunks keep their shape.
     """
     _check_output(source, output, overwrite)
     try:
@@ -63,6 +64,15 @@ def prepare_store(
         raise ImageFileError(f"{source} cannot be read as a Zarr store: {error}.") from error
     if isinstance(node, zarr.Array):
         return _array(source, output, node, target, settings)
+    image = image_of(node)
+    if image is not None:
+        ome = OmeImage(source, node, image)
+        lazy = ome.scaled(target, settings)
+        size = target.for_image(ome.shape)
+        dtype, chunks = str(lazy.dtype), lazy.npartitions
+        return StoreScaling(
+            source, output, ome.shape, size, dtype, chunks, lambda path: ome.write(path, lazy)
+        )
     return _dataset(source, output, node, target, settings)
 
 
