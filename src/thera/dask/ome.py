@@ -18,8 +18,8 @@ from thera.imaging.sizing import TargetSize
 
 def image_of(node: zarr.Group) -> Mapping[str, Any] | None:
     """The description of the image in a group, OME's `multiscales`; None if it is no OME-Zarr image."""
-    attrs: Mapping[str, Any] = node.attrs
-    place: Any = attrs.get("ome", attrs)
+    attrs: Any = node.attrs
+    place = attrs.get("ome", attrs)
     images = place.get("multiscales") if isinstance(place, Mapping) else None
     return images[0] if isinstance(images, list) and images and isinstance(images[0], Mapping) else None
 
@@ -32,15 +32,18 @@ class OmeImage:
         try:
             self.dims = tuple(axis if isinstance(axis, str) else axis["name"] for axis in image["axes"])
             levels = image["datasets"]
-            self.array: Any = node[levels[0]["path"]]
+            finest = node[levels[0]["path"]]
             self.steps = [self._steps(level) for level in levels]
         except (KeyError, TypeError, IndexError) as error:
             raise ImageFileError(f"{source} has a damaged description of its OME-Zarr image.") from error
-        if self.dims[-2:] != ("y", "x") or self.array.ndim != len(self.dims):
+        if not isinstance(finest, zarr.Array):
+            raise ImageFileError(f"{source} has a group where the finest level of its image should be.")
+        self.array: Any = finest
+        if self.dims[-2:] != ("y", "x") or finest.ndim != len(self.dims):
             raise ImageFileError(
                 f"{source} has an image with the axes {', '.join(self.dims)}: expected y and x at the end."
             )
-        self.shape = self.array.shape[-2], self.array.shape[-1]
+        self.shape = finest.shape[-2], finest.shape[-1]
         self._lazy = da.from_zarr(source / levels[0]["path"])
 
     def _steps(self, level: Mapping[str, Any]) -> list[float]:
@@ -90,7 +93,7 @@ class OmeImage:
 
     def _described(self, size: tuple[int, ...], count: int) -> dict[str, Any]:
         """The group's attributes, with the pixel size of each level and where its first pixel lies."""
-        attrs = deepcopy(dict(self.node.attrs))
+        attrs: dict[str, Any] = deepcopy(dict(self.node.attrs))
         place = attrs.get("ome", attrs)
         image = place["multiscales"][0]
         moved = next(
