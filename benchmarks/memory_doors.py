@@ -69,8 +69,8 @@ def app(url: str, width: int, height: int, most_seconds: float) -> Iterator[tupl
         fetch(f"{base}/tile?{urlencode({'model': 'edsr-air', **place})}")
 
     def field() -> None:
-        box = {"top": 500, "left": 500, "bottom": 1500, "right": 1500}
-        job = json.loads(fetch(f"{base}/field?{urlencode({'model': 'edsr-air', **box})}", method="POST"))
+        order = {"model": "edsr-air", "region": [500, 500, 1500, 1500]}
+        job = json.loads(fetch(f"{base}/field", order))
         wait(job["id"], 3600)
         fetch(f"{url}/api/jobs/{job['id']}/result")
 

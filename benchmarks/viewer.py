@@ -18,7 +18,8 @@ import shutil
 import statistics
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +67,20 @@ DROP = """([name, text]) => {
 }"""
 
 
-def serve() -> tuple[str, Any]:
+@contextmanager
+def serve() -> Iterator[str]:
     from thera.cli.app import listening, page_server
     from thera.web.app import create_app
 
     listener = listening(0)
     server = page_server(create_app())
-    threading.Thread(target=server.run, kwargs={"sockets": [listener]}).start()
-    return f"http://127.0.0.1:{listener.getsockname()[1]}/", server
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    finally:
+        server.should_exit = True
+        thread.join()  # before Python ends, which the server cannot take
 
 
 def drop_to_sharp(page: Any, image: Path) -> tuple[float, float]:
@@ -100,18 +107,14 @@ def main() -> None:
     options = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
-    url, server = serve()
-    try:
-        with sync_playwright() as playwright:
-            arguments = GPU if options.gpu else SOFTWARE_GL
-            browser = playwright.chromium.launch(executable_path=options.chromium, args=arguments)
-            page = browser.new_page(viewport={"width": SIZE[1], "height": SIZE[0]})
-            page.goto(url)
-            page.wait_for_selector("body[data-ready]", state="attached")
-            report(page, options.image, options.frames)
-            browser.close()
-    finally:
-        server.should_exit = True
+    with serve() as url, sync_playwright() as playwright:
+        arguments = GPU if options.gpu else SOFTWARE_GL
+        browser = playwright.chromium.launch(executable_path=options.chromium, args=arguments)
+        page = browser.new_page(viewport={"width": SIZE[1], "height": SIZE[0]})
+        page.goto(url)
+        page.wait_for_selector("body[data-ready]", state="attached")
+        report(page, options.image, options.frames)
+        browser.close()
 
 
 def report(page: Any, image: Path, frames: int) -> None:

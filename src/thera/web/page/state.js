@@ -69,6 +69,7 @@ const NOTES = /** @type {Record<string, string>} */ ({
   "edsr-air": "Quick, and live while you zoom",
   "edsr-plus": "Finer detail, slower",
   "edsr-pro": "Finest detail, slowest",
+  photo: "Removes JPEG blocks, noise and blur",
 });
 
 /** The picture that is shown. @param {State} state */
