@@ -1,6 +1,7 @@
 """ncnn and OpenVINO compute what ONNX Runtime does, and the fastest is found by measuring."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ from thera.errors import InvalidInput, MissingDependency, ModelError
 from thera.models import load, save_safetensors, shipped
 from thera.models.choosing import Candidate, choose, refresh
 from thera.models.engines import Files
-from thera.models.ncnn_engine import NcnnEngine, default_threads
+from thera.models.ncnn_engine import NcnnEngine, default_threads, vulkan_count
 from thera.models.ncnn_graph import build
 from thera.models.onnx_engine import OnnxEngine
 from thera.models.onnx_templates import complete
@@ -136,6 +137,28 @@ def test_what_a_device_or_a_build_does_not_have_is_said():
         load("edsr-air", "ncnn", "cpu", "f16")
     with pytest.raises(InvalidInput, match="no 'vulkan:99'"):
         load("edsr-air", device="vulkan:99")
+
+
+def test_ncnn_computes_the_same_features_on_vulkan():
+    """In a process of its own, whose exit status shows that the driver is left in order."""
+    if not vulkan_count():
+        lacking = "this test needs a Vulkan device: install mesa-vulkan-drivers for one in software"
+        if os.environ.get("THERA_REQUIRE_VULKAN") == "1":
+            pytest.fail(f"THERA_REQUIRE_VULKAN is 1, and {lacking}")
+        pytest.skip(lacking)
+    code = """
+import numpy as np, thera
+image = np.random.default_rng(0).random((9, 13, 3), np.float32)
+for precision in ("f32", "f16"):
+    vulkan, cpu = thera.load("edsr-air", device="vulkan", precision=precision), thera.load("edsr-air", "onnx")
+    print(vulkan.info.device, np.abs(vulkan.encode(image).features - cpu.encode(image).features).max())
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    results = [line.split() for line in run.stdout.splitlines()]
+    assert [device for device, _ in results] == ["vulkan", "vulkan"]
+    single, half = (float(difference) for _, difference in results)
+    assert single < 1e-4 < half < 0.2  # features have a standard deviation of 1.2
 
 
 def test_a_missing_ncnn_is_named_or_done_without(monkeypatch):
@@ -300,6 +323,23 @@ except KeyboardInterrupt:
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout == "interrupted, cancelled: True\n", run.stderr
+
+
+@pytest.mark.parametrize("engine", ["ncnn", "onnx"])
+def test_the_program_ends_while_a_daemon_thread_encodes(engine):
+    code = f"""
+import threading, time, numpy as np, thera
+from thera.models import engine
+model, image = thera.load("edsr-air", "{engine}", "cpu", threads=1), np.zeros((200, 200, 3), np.float32)
+def work():
+    while True:
+        model.encode(image)
+threading.Thread(target=work, daemon=True).start()
+while not engine._cancels:
+    time.sleep(0.001)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, "")
 
 
 def test_a_cancelled_encoding_ends_at_the_next_step(engines):

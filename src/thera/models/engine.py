@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from threading import current_thread, get_ident, main_thread
+from threading import Event, current_thread, get_ident, main_thread
+from time import monotonic, sleep
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -17,6 +19,9 @@ Result = TypeVar("Result")
 
 #: How to end what is computed in threads other than the main one.
 _cancels: dict[int, Callable[[], None]] = {}
+#: Set when the program ends.
+_ending = Event()
+ENDING_SECONDS = 10  # to wait for threads at the end
 
 PRECISIONS = ("f32", "tf32", "bf16", "f16")
 
@@ -46,17 +51,35 @@ def interruptible(compute: Callable[[], Result], cancel: Callable[[], None]) -> 
     while another one computes.
     """
     if current_thread() is not main_thread():
+        if _ending.is_set():
+            Event().wait()
         _cancels[get_ident()] = cancel
         try:
             return compute()
         finally:
             del _cancels[get_ident()]
+            if _ending.is_set():
+                Event().wait()  # for good: the program ends without this daemon thread
     with ThreadPoolExecutor(1) as pool:
         try:  # from here on: Ctrl-C may come before the result is waited for
             return pool.submit(compute).result()
         except BaseException:
             cancel()
             raise
+
+
+@atexit.register
+def _end() -> None:
+    """Cancels what daemon threads compute, and waits for it.
+
+    Python ends a daemon thread when it next runs Python code. If C++ calls that code, the program aborts.
+    """
+    _ending.set()
+    deadline = monotonic() + ENDING_SECONDS
+    while _cancels and monotonic() < deadline:
+        for cancel in list(_cancels.values()):
+            cancel()
+        sleep(0.005)
 
 
 class Engine(Protocol):

@@ -85,7 +85,8 @@ class NcnnEngine:
         extractor.set_workspace_allocator(pools[1])
         result: Any = None
         try:
-            extractor.input("image", self._ncnn.Mat(x))
+            # A copy, because Vulkan takes channels to be aligned, which those of an array need not be.
+            extractor.input("image", self._ncnn.Mat(x).clone())
             for step in self._steps:
                 result = None
                 # 1: in ncnn's own layout. Only the last result is converted, which takes time and memory.
