@@ -76,7 +76,8 @@ def test_a_converted_model_gives_the_same_picture_and_is_not_replaced_unasked(th
     (tmp_path / "a.png").write_bytes(png)
     name = json.loads(thera("models", "--json").out)[0]["name"]
     copy = tmp_path / "copy.safetensors"
-    assert thera("convert", name, copy).status == 0
+    result = thera("convert", name, copy)
+    assert result.status == 0 and f"{copy} is written" in result.err
     assert copy.stat().st_mode == (tmp_path / "a.png").stat().st_mode
     assert "--overwrite" in thera("convert", name, copy).err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "copy.safetensors"]

@@ -21,6 +21,7 @@ QUICK = ("-m", "edsr-air", "-q")
         (["--megapixels", "0.0048"], (80, 60), "a_0.0048mp.png"),
         (["--print", "2x1.5cm", "--dpi", "100"], (79, 59), "a_2x1.5cm.png"),
         (["--print", "1.5x2cm", "--dpi", "100"], (79, 59), "a_1.5x2cm.png"),  # the paper is turned
+        (["--print", "A6", "--dpi", "13"], (72, 54), "a_a6.png"),
         (["--print", "1x9in", "--dpi", "60"], (80, 60), "a_1x9in.png"),  # it fits inside
     ],
 )
@@ -69,9 +70,9 @@ def test_a_new_resolution_is_in_exif_and_xmp_too(thera, tmp_path, as_bytes):
         ("-s -50%", "A scale of -0.5 makes no image"),
         ("--megapixels 0", "A size of 0 megapixels makes no image"),
         ("--long-edge 0", "A long edge of 0 makes no image"),
-        ("--print 30x20", "30x20cm, 297x210mm or 6x4in"),
-        ("--print 0x20cm", "30x20cm, 297x210mm or 6x4in"),
-        ("--print 3.3.3x20cm", "30x20cm, 297x210mm or 6x4in"),
+        ("--print 30x20", "write it like A4, letter, 30x20cm or 6x4in"),
+        ("--print 0x20cm", "write it like A4, letter, 30x20cm or 6x4in"),
+        ("--print 3.3.3x20cm", "write it like A4, letter, 30x20cm or 6x4in"),
         ("--print 30x20cm --dpi 0", "A resolution of 0 dpi"),
         ("-s 2 --quality 90", "--quality is for JPEG, JPEG XL, WebP and AVIF"),
         ("-s 2 --format png --quality 90", "--quality is for JPEG, JPEG XL, WebP and AVIF"),

@@ -7,8 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tifffile
 from PIL import Image
+
+from thera.cli import pipes
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
 
@@ -134,3 +138,12 @@ runpy.run_module("thera", run_name="__main__", alter_sys=True)
     assert done.returncode == 130
     assert "Traceback" not in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
+
+
+def test_camera_raw_from_a_pipe_is_known_by_its_sensor(tmp_path):
+    samples = np.zeros((8, 8), np.uint16)
+    for name, photometric in (("raw", "cfa"), ("scan", "minisblack")):
+        tifffile.imwrite(tmp_path / name, samples, photometric=photometric)
+    assert [pipes._is_raw(tmp_path / name) for name in ("raw", "scan")] == [True, False]
+    (tmp_path / "in").mkdir()
+    assert pipes._spooled(tmp_path / "raw", tmp_path / "in").suffix == ".dng"

@@ -4,6 +4,7 @@ import io
 import json
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from PIL import Image
@@ -91,7 +92,7 @@ def test_a_dry_run_finds_what_would_fail(thera, tmp_path, png):
         "upscale", tmp_path / "a.png", tmp_path / "cut.png", "-o", tmp_path / "b", "-s", 2, "--dry-run"
     )
     assert result.status == 1
-    assert "cut short" in result.err.splitlines()[-1]
+    assert "cut short" in result.err.splitlines()[-2]
 
 
 def test_files_of_a_folder_are_counted_and_the_end_says_the_time(thera, tmp_path, png):
@@ -120,3 +121,32 @@ def test_a_bar_moves_within_a_tile_and_never_arrives_before_the_work(monkeypatch
     assert shown == sorted(shown)
     assert len(set(shown)) > 3 and shown[-1] <= 95
     assert "left" in sys.stderr.getvalue()
+
+
+def test_one_busy_moment_does_not_spoil_the_estimates(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    info = SimpleNamespace(name="a", parameters=1, engine="e", device="cpu", precision="f32")
+    job = SimpleNamespace(work=(10_000.0, 0.0))
+    clock = timing.Clock(SimpleNamespace(info=info))
+    clock._keep([1000.0, 1000.0])  # ten seconds
+    clock.learn(job, 40.0)
+    assert clock.estimate(job) == pytest.approx(20)
+    clock.learn(job, 10.0)
+    assert clock.estimate(job) == pytest.approx(10)
+    clock.learn(job, 4.0)  # a faster job counts although it is short
+    assert timing.Clock(clock.model).estimate(job) == pytest.approx(4)
+
+
+def test_errors_of_a_dry_run_come_before_its_last_line(thera, tmp_path):
+    (tmp_path / "a.png").write_bytes(b"no picture")
+    result = thera("upscale", tmp_path / "a.png", "-s", 2, "--dry-run")
+    assert result.status == 1 and result.err.splitlines()[-1] == "Nothing was written: this was a dry run."
+
+
+def test_outputs_of_another_scale_are_named_as_left(thera, tmp_path, png):
+    (tmp_path / "in").mkdir()
+    for name in ("a.png", "b.png"):
+        (tmp_path / "in" / name).write_bytes(png)
+    for scale in (1, 2):
+        result = thera("upscale", tmp_path / "in", tmp_path / "out", "-s", scale, *AIR)
+    assert result.status == 0 and "2 already there" in result.err and "--overwrite makes them" in result.err

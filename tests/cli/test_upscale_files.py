@@ -12,6 +12,7 @@ import pytest
 import tifffile
 from PIL import ExifTags, Image, ImageCms
 
+from thera import upscale
 from thera.geo import files as geo_files
 from thera.imaging.reading import read
 
@@ -554,3 +555,44 @@ def test_linear_light_changes_what_is_scaled_down(thera, tmp_path, png):
         assert thera("upscale", tmp_path / "a.png", tmp_path / name, "-s", 0.5, *options).status == 0
     stored, linear = (np.asarray(Image.open(tmp_path / name), int) for name in ("b.png", "c.png"))
     assert linear.mean() > stored.mean() + 0.1
+
+
+def test_an_output_with_a_slash_is_a_folder_even_if_it_is_new(thera, tmp_path, png):
+    (tmp_path / "a.png").write_bytes(png)
+    assert thera("upscale", tmp_path / "a.png", f"{tmp_path}/new/deep/", "-s", 1).status == 0
+    assert [path.name for path in (tmp_path / "new/deep").iterdir()] == ["a_x1.png"]
+    assert thera("upscale", tmp_path / "a.png", f"{tmp_path}/dry/", "-s", 1, "--dry-run").status == 0
+    assert thera("upscale", tmp_path / "none.png", f"{tmp_path}/other/", "-s", 1).status == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "new"]
+
+
+def test_a_place_without_a_size_says_why_it_cannot_be_written(thera, tmp_path, png):
+    (tmp_path / "a.png").write_bytes(png)
+    result = thera("upscale", tmp_path / "a.png", "/proc/a.png", "-s", 1)
+    assert result.status == 1 and "free" not in result.err and "/proc" in result.err
+
+
+@pytest.mark.parametrize("colour", [(255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 0), (230, 25, 80)])
+def test_flat_colours_stay_as_they_are_up_to_the_borders(thera, tmp_path, colour):
+    Image.new("RGB", (24, 20), colour).save(tmp_path / "a.png")
+    for scale in (2.5, 0.4):
+        output = tmp_path / f"{scale}.png"
+        assert thera("upscale", tmp_path / "a.png", output, "-s", scale, "-m", "edsr-air").status == 0
+        assert Image.open(output).getcolors() == [(output_pixels(output), colour)]
+
+
+def output_pixels(path) -> int:
+    with Image.open(path) as image:
+        return image.width * image.height
+
+
+def test_one_bit_loses_light_only_by_what_is_beyond_black_and_white(thera, tmp_path, photo):
+    dots = Image.fromarray(np.rint(255 * photo.mean(axis=2)).astype(np.uint8)).convert("1")  # dithered
+    dots.save(tmp_path / "a.png")
+    assert thera("upscale", tmp_path / "a.png", "-s", 2, "-m", "edsr-air").status == 0
+    grey = np.asarray(dots.convert("L"))
+    made = np.asarray(Image.open(tmp_path / "a_x2.png")).astype(float)
+    free = 255 * upscale(grey / np.float32(255), 2, model="edsr-air")  # floats are not cut off
+    assert free.mean() == pytest.approx(grey.mean(), abs=2)
+    assert np.clip(free, 0, 255).mean() == pytest.approx(made.mean(), abs=0.1)
+    assert made.mean() == pytest.approx(grey.mean(), abs=6)

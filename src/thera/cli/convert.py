@@ -35,6 +35,14 @@ def check_output(path: Path, suffixes: tuple[str, ...], overwrite: bool) -> None
     check_place(path, overwrite)
 
 
+def written(path: Path) -> None:
+    """Says what was written."""
+    from thera.cli.feedback import echo
+    from thera.memory import human_bytes
+
+    echo(f"{path} is written ({human_bytes(path.stat().st_size)}).")
+
+
 @click.command("convert")
 @click.argument("source", metavar="MODEL")
 @click.argument("output", type=click.Path(path_type=Path))
@@ -50,3 +58,4 @@ def command(source: str, output: Path, storage: str, overwrite: bool) -> None:
 
     check_output(output, (".safetensors", ".onnx"), overwrite)
     convert(source, output, storage)
+    written(output)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from thera.cli.convert import check_output, output_options
+from thera.cli.convert import check_output, output_options, written
 
 
 @click.command("export")
@@ -42,3 +42,4 @@ def command(
         raise click.UsageError("--tile is for networks of one scale: give --scale, too.")
     check_output(output, (".onnx",), overwrite)
     export(source, output, storage, scale=scale, tile=tile)
+    written(output)

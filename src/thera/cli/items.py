@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,13 +15,13 @@ from thera.geo.safe import is_product
 from thera.imaging.formats import READABLE_SUFFIXES
 
 
-def file_item(source: Path, output: Path | None, label: str) -> Item:
+def file_item(source: Path, output: Path | None, label: str, slashed: bool = False) -> Item:
     """A single file, scaled into `output`, a file or folder, or beside the input.
 
-    `label`: the size, as part of the names of outputs.
+    `label`: the size, as part of the names of outputs. `slashed`: the output is a folder, even if it is new.
     """
     stem = f"{source.stem}_{label}"
-    if output is not None and os.path.isdir(output):
+    if output is not None and (os.path.isdir(output) or slashed):
         return Item(source, output, stem)
     return Item(source, source.parent, stem, output)
 
@@ -44,6 +45,20 @@ def find_items(sources: list[Path], output: Path | None, label: str, recursive: 
         else:
             items.append(Item(source, output or source.parent, f"{source.stem}_{label}"))
     return _told_apart(items)
+
+
+@contextmanager
+def made_folder(item: Item, dry: bool) -> Iterator[None]:
+    """Makes the folder of an output unless it is there, and removes it again if nothing was written."""
+    new = not dry and item.output is None and not os.path.exists(item.folder)
+    if new:
+        make_folders([item])
+    try:
+        yield
+    finally:
+        if new:
+            with suppress(OSError):  # it holds the picture
+                item.folder.rmdir()
 
 
 def make_folders(items: list[Item]) -> None:

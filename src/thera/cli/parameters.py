@@ -66,13 +66,20 @@ class Parsed(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
+#: Where a click context keeps the paths that were written with a slash at the end.
+FOLDERS = "thera.folders"
+
+
 class NamedPath(click.Path):
     """A path with a name. An empty one, as an unset shell variable gives it, would be the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not os.fspath(value):
             self.fail("the name is empty. Give a file or a folder; the current one is a dot.", param, ctx)
-        return super().convert(value, param, ctx)
+        path = super().convert(value, param, ctx)
+        if ctx is not None and isinstance(value, str) and value.endswith((os.sep, os.altsep or os.sep)):
+            ctx.meta.setdefault(FOLDERS, set()).add(path)
+        return path
 
 
 def engine_options(function: Callable[..., Any]) -> Callable[..., Any]:

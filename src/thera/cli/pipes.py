@@ -15,6 +15,7 @@ from thera.cli.run import Record, Scaler
 from thera.errors import ImageFileError
 from thera.files import reason_of
 from thera.geo.files import Item
+from thera.imaging.quiet import quiet
 
 STDIN, STDOUT = ("-", "/dev/stdin"), ("-", "/dev/stdout")
 #: How files begin, and the extension that their formats have.
@@ -30,10 +31,17 @@ BEGINNINGS = {
     b"MM\0+": ".tif",
     b"\xff\x0a": ".jxl",
     b"\0\0\0\x0cJXL ": ".jxl",
+    b"IIRO": ".orf",
+    b"IIRS": ".orf",
+    b"MMOR": ".orf",
+    b"IIU\0": ".rw2",
+    b"FUJIFILMCCD-": ".raf",
     b"\x76\x2f\x31\x01": ".exr",
     b"#?RADIANCE": ".hdr",
     b"#?RGBE": ".hdr",
 }
+#: TIFF's tag of what samples mean, and what it says of the samples of a sensor.
+_PHOTOMETRIC, _SENSOR = 262, (32803, 34892)
 
 
 def is_pipe(path: Path | None, standard: tuple[str, str]) -> bool:
@@ -91,8 +99,23 @@ def _spooled(source: Path, folder: Path) -> Path:
         raise ImageFileError(f"{name} could not be read: {reason_of(error)}.") from error
     suffix = next((ext for start, ext in BEGINNINGS.items() if head.startswith(start)), "")
     if head[4:8] == b"ftyp":
-        suffix = ".avif" if head[8:12] in (b"avif", b"avis") else ".heic"
+        suffix = {b"avif": ".avif", b"avis": ".avif", b"crx ": ".cr3"}.get(head[8:12], ".heic")
+    if suffix == ".tif" and _is_raw(path):
+        suffix = ".dng"
     return path.rename(path.with_suffix(suffix))
+
+
+def _is_raw(path: Path) -> bool:
+    """True for a camera RAW file, most of which are TIFFs: one that holds the samples of a sensor."""
+    import tifffile
+
+    try:
+        with quiet(), tifffile.TiffFile(path) as file:
+            first = file.pages.first
+            pages = [first, *(first.pages or ())]
+            return any(page.tags.valueof(_PHOTOMETRIC) in _SENSOR for page in pages if hasattr(page, "tags"))
+    except Exception:  # a damaged file: whoever reads it will say so
+        return False
 
 
 def _send(picture: BinaryIO, output: Path) -> None:

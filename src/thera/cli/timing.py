@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 WORTHWHILE, CALIBRATION = 20_000, 64
 #: Seconds from which a job's own time is a good measure.
 LEARN_FROM = 5.0
+#: How far one slow job moves the rates: the machine may have been busy with something else.
+SLOWER = 0.5
 #: Where rates are kept, in the folder of caches.
 FILE = "rates.json"
 
@@ -65,8 +67,9 @@ class Clock:
     def learn(self, job: "FileScaling | RasterScaling", seconds: float) -> None:
         """Corrects the rates by the time that a job took, and keeps them for later calls."""
         estimate = self.estimate(job)
-        if estimate and seconds >= LEARN_FROM:
-            self._keep([rate * estimate / seconds for rate in self._rates])
+        if estimate and max(estimate, seconds) >= LEARN_FROM:
+            change = estimate / seconds
+            self._keep([rate * (change if change > 1 else change**SLOWER) for rate in self._rates])
 
     def _keep(self, rates: list[float]) -> None:
         self._rates = rates

@@ -12,6 +12,7 @@ import click
 
 from thera.cli.parameters import (
     BYTES,
+    FOLDERS,
     NAMED_PATH,
     Numbers,
     Parsed,
@@ -52,9 +53,9 @@ STATUS = {"done": "done", "planned": "to do", "skipped": "already there", "faile
 @click.option(
     "--print",
     "paper",
-    metavar="WxHcm",
+    metavar="PAPER",
     type=Parsed("PAPER", Paper.parse),
-    help="As large as fits on paper of 30x20cm, 297x210mm or 6x4in, at --dpi; the paper may be turned.",
+    help="As large as fits on A4, letter, 30x20cm or 6x4in at --dpi; the paper may be turned.",
 )
 @click.option("--dpi", type=float, help="The resolution to write. [default: the input's; for --print 300]")
 @click.option(
@@ -197,6 +198,7 @@ def command(
 
     began = time.monotonic()
     sources, output = inputs_and_output(paths, out)
+    slashed = output in click.get_current_context().meta.get(FOLDERS, ())  # a new folder, as in `new/`
     source, *others = sources
     # os.path says False for a name that is too long, where Path.is_dir would raise.
     has_folders = any(os.path.isdir(path) and not is_product(path) for path in sources)
@@ -221,7 +223,7 @@ def command(
     choice = ModelChoice(model, engine, device, precision, threads or 0, strength)
     scaler = Scaler(Feedback(quiet), request, choice, dry_run)
     records, lost = [], None
-    for record in results(scaler, sources, output, recursive, workers, scheduler):
+    for record in results(scaler, sources, output, slashed, recursive, workers, scheduler):
         records.append(record)
         if as_json and lost is None:
             try:
@@ -231,10 +233,10 @@ def command(
     failed = [record for record in records if record["status"] == "failed"]
     if len(records) > 1:
         scaler.feedback.say(summary(records, time.monotonic() - began))
-    if dry_run:
-        scaler.feedback.say("Nothing was written: this was a dry run.")
     for record in failed:
         echo(f"thera: {record['error']}")
+    if dry_run:
+        scaler.feedback.say("Nothing was written: this was a dry run.")
     if lost is not None and not isinstance(lost, BrokenPipeError):
         echo(f"thera: The results could not be written to stdout: {reason_of(lost)}.")
     return 1 if failed or lost else 0
@@ -244,12 +246,13 @@ def results(
     scaler: "Scaler",
     sources: list[Path],
     output: Path | None,
+    slashed: bool,
     recursive: bool,
     workers: int | None,
     scheduler: str | None,
 ) -> Iterator["Record"]:
     """Scales all inputs, and gives the record of each as it ends."""
-    from thera.cli.items import file_item, find_items, make_folders
+    from thera.cli.items import file_item, find_items, made_folder, make_folders
 
     source, *others = sources
     label = scaler.request.label
@@ -264,7 +267,9 @@ def results(
         if is_pipe(source, STDIN) or is_pipe(output, STDOUT):
             yield scale_piped(scaler, source, output)
         else:
-            yield scaler.attempt(file_item(source, output, label))
+            item = file_item(source, output, label, slashed)
+            with made_folder(item, scaler.dry):
+                yield scaler.attempt(item)
     else:
         items = find_items(sources, output, label, recursive)
         if not scaler.dry:
@@ -292,10 +297,13 @@ def summary(records: "list[Record]", seconds: float) -> str:
     count = {name: [r for r in records if r["status"] == name] for name in STATUS}
     parts = [f"{len(found):,} {STATUS[name]}" for name, found in count.items() if found]
     planned = count["planned"]
+    again = (
+        " Outputs that exist were left as they are: --overwrite makes them again." if count["skipped"] else ""
+    )
     if planned:
         took, disk = (sum(record[name] for record in planned) for name in ("seconds", "disk"))
-        return f"{', '.join(parts)}: about {human_time(took)}, up to {human_bytes(disk)} on disk."
-    return f"{', '.join(parts)} in {human_time(seconds)}."
+        return f"{', '.join(parts)}: about {human_time(took)}, up to {human_bytes(disk)} on disk.{again}"
+    return f"{', '.join(parts)} in {human_time(seconds)}.{again}"
 
 
 def inputs_and_output(paths: tuple[Path, ...], out: Path | None) -> tuple[list[Path], Path | None]:

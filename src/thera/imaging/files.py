@@ -261,8 +261,8 @@ def _larger(layout: Layout) -> str:
 
 def check_disk(output: Path, size: tuple[int, int], needed: int) -> None:
     """Refuses an output for whose `needed` bytes the disk has no room."""
-    free = shutil.disk_usage(output.parent).free
-    if needed > free:
+    total, _, free = shutil.disk_usage(output.parent)
+    if needed > free and total:  # /proc and others have no size: writing there says what is wrong
         raise ImageFileError(
             f"The output of {size[1]:,}×{size[0]:,} may take {human_bytes(needed)} while it is written, and"
             f" {output.parent} has {human_bytes(free)} free: make room or choose another folder."

@@ -10,6 +10,19 @@ from thera.memory import MOST_PIXELS
 
 #: Inches in the units that paper is measured in.
 INCHES = {"cm": 1 / 2.54, "mm": 1 / 25.4, "in": 1.0}
+#: Papers by their names, in millimetres.
+PAPERS = {
+    "a6": (105.0, 148.0),
+    "a5": (148.0, 210.0),
+    "a4": (210.0, 297.0),
+    "a3": (297.0, 420.0),
+    "a2": (420.0, 594.0),
+    "a1": (594.0, 841.0),
+    "a0": (841.0, 1189.0),
+    "letter": (215.9, 279.4),
+    "legal": (215.9, 355.6),
+    "tabloid": (279.4, 431.8),
+}
 #: Pixels per inch of a print, unless given: what the eye resolves at reading distance.
 PRINT_DPI = 300.0
 
@@ -24,16 +37,18 @@ class Paper(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> "Paper":
         """
-        >>> Paper.parse("30x20cm")
-        Paper(width=30.0, height=20.0, unit='cm')
+        >>> Paper.parse("30x20cm"), Paper.parse("A4")
+        (Paper(width=30.0, height=20.0, unit='cm'), Paper(width=210.0, height=297.0, unit='mm'))
         """
+        if (named := PAPERS.get(text.strip().lower())) is not None:
+            return cls(*named, "mm")
         found = re.fullmatch(r"([\d.]+)\s*[x×]\s*([\d.]+)\s*(cm|mm|in)", text.strip().lower())
         try:
             width, height = (float(side) for side in found.groups()[:2]) if found else (0.0, 0.0)
         except ValueError:
             width = height = 0.0
         if not found or min(width, height) <= 0:
-            raise InvalidInput(f"{text!r} is no size of paper: write it like 30x20cm, 297x210mm or 6x4in.")
+            raise InvalidInput(f"{text!r} is no paper: write it like A4, letter, 30x20cm or 6x4in.")
         return cls(width, height, found[3])
 
     def pixels(self, dpi: float) -> tuple[float, float]:
@@ -139,7 +154,7 @@ megapixels and print, not scale and width.
 
     @property
     def label(self) -> str:
-        """The size as part of a file name: x2.5, 1920x1080, w1920, fit1920x1080, long3000, 24mp, 30x20cm.
+        """The size as part of a file name: x2.5, 1920x1080, w1920, fit1920x1080, long3000, 24mp, 30x20cm, a4.
 
         >>> TargetSize(fit=(1080, 1920)).label
         'fit1920x1080'
@@ -148,6 +163,9 @@ megapixels and print, not scale and width.
             rows, cols = self.size or self.fit or (0, 0)
             return f"{'fit' if self.fit else ''}{cols}x{rows}"
         if self.paper is not None:
+            names = {size: name for name, size in PAPERS.items()}
+            if self.paper.unit == "mm" and self.paper[:2] in names:
+                return names[self.paper[:2]]
             return f"{self.paper.width:g}x{self.paper.height:g}{self.paper.unit}"
         if self.megapixels is not None:
             return f"{self.megapixels:g}mp"

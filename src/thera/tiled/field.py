@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
@@ -20,6 +21,7 @@ from thera.models import Model
 from thera.tiled.options import Options
 from thera.tiled.plan import BAND_MEMORY, RENDER_MEMORY, Plan, tile_side, with_halo
 from thera.tiled.source import Source
+from thera.values.alpha import extreme
 
 #: The share of the memory for encoding tiles; the rest holds their fields.
 ENCODING_SHARE = 0.6
@@ -99,7 +101,8 @@ class TiledField:
             return self._own_pixels(rows, cols)
         filters, box = self._filters((rows.step, cols.step)), self.needed(rows, cols)
         fields = self.fields(box, report)
-        return _rendered(fields, filters, rows.since(box[0]), cols.since(box[1]), derivative)
+        values = _rendered(fields, filters, rows.since(box[0]), cols.since(box[1]), derivative)
+        return values if derivative != (0, 0) else self._on_axes(values, (rows, cols))
 
     def sample(
         self,
@@ -114,10 +117,11 @@ class TiledField:
         largest = principal_axes(jacobian)[1].reshape(-1, 2).max(axis=0)
         filters, box = self._filters(_sides(jacobian), list(largest)), self.needed_at(points, jacobian)
         inside = points - box[:2]
-        return mean(
+        values = mean(
             to_numpy(field.sample(inside, psf, jacobian=jacobian, memory=RENDER_MEMORY))
             for field, psf in zip(self.fields(box, report), filters, strict=True)
         )
+        return self._with_flats(values, list(np.floor(points).astype(np.int64).T), list(largest))
 
     def rows(
         self,
@@ -148,9 +152,39 @@ class TiledField:
             report = partial(progress, ENCODING_TIME * area / (len(cuts) - 1))
             fields = self._encoded((top, bottom), cuts, report)
             for part in _bands(strip, max(1, BAND_MEMORY // (12 * len(cols)))):
-                yield Strip(part, cols, _rendered(fields, filters, part.since(top), cols.since(left)))
+                values = _rendered(fields, filters, part.since(top), cols.since(left))
+                yield Strip(part, cols, self._on_axes(values, (part, cols)))
                 progress((1 - ENCODING_TIME) * len(part) * len(cols))
             del fields  # frees their memory before the next strip is encoded
+
+    def _on_axes(self, values: NDArray[np.float32], axes: tuple[Axis, Axis]) -> NDArray[np.float32]:
+        """The values of output pixels of two axes, with flat colours as they are."""
+        rows, cols = axes
+        return self._with_flats(values, [rows.cell[:, None], cols.cell], [rows.step, cols.step])
+
+    def _with_flats(
+        self, values: NDArray[np.float32], cells: Sequence[NDArray[np.int64]], steps: Sequence[float]
+    ) -> NDArray[np.float32]:
+        """Values at some cells. Where the 3×3 cells around one are equal, so is the value.
+
+        Networks pad with zeros, so that flat saturated colours would be up to 7 levels off at the borders.
+        """
+        # Removing noise and blocks changes flat colours.
+        if not self.source.keeps_flat or self.model.info.restores or not values.size:
+            return values
+        beyond = [math.ceil(step) + 1 for step in steps]
+        top, left = (max(0, int(cell.min()) - more) for cell, more in zip(cells, beyond, strict=True))
+        bottom, right = (
+            min(n, int(cell.max()) + 1 + more)
+            for n, cell, more in zip(self.source.shape, cells, beyond, strict=True)
+        )
+        seen = self._seen.cells((top, left, bottom, right))
+        reach = tuple(max(1, round(step / 2)) for step in steps)
+        flat = (extreme(seen, reach, np.minimum) == extreme(seen, reach, np.maximum)).all(axis=-1)
+        if not flat.any():
+            return values
+        place = tuple(np.clip(cell - start, 0, None) for cell, start in zip(cells, (top, left), strict=True))
+        return np.where(flat[place][..., None], seen[place], values)
 
     def is_identity(self, rows: Axis, cols: Axis) -> bool:
         """True if the output pixels are the picture's own: at scale 1, unless a filter is asked for or the

@@ -18,6 +18,10 @@ class Source(Protocol):
     def shape(self) -> tuple[int, int]:
         """(H, W) in pixels."""
 
+    @property
+    def keeps_flat(self) -> bool:
+        """True if flat colours must stay exactly as they are."""
+
     def reaching(self, cells: int) -> Source:
         """The same picture for filters that reach this many cells: hidden pixels are filled in as far."""
 
@@ -30,6 +34,7 @@ class ArraySource:
     """A picture in memory, already as a network sees it: H×W×3 floats in [0, 1]."""
 
     pixels: NDArray[np.float32]
+    keeps_flat = False
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -81,6 +81,11 @@ class Plane:
     transfer: int | None = None  # the network is shown the light that samples stand for, by this function
 
     @property
+    def keeps_flat(self) -> bool:
+        """True for pictures: their flat colours stay as they are. Other data has no levels that show."""
+        return not self.group.alpha and Range.of_type(self.samples.dtype) == self.span
+
+    @property
     def levels(self) -> int:
         return fill_levels(self.reach)
 
