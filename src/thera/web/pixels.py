@@ -48,6 +48,10 @@ class DisplayedPicture:
         """Its colours, then its alpha if that differs from pixel to pixel, as a network sees them."""
         return srgb_planes(self._picture, halo)
 
+    @property
+    def keeps_flat(self) -> bool:
+        return False  # the page draws the field itself
+
     def reaching(self, cells: int) -> DisplayedPicture:
         return self
 
