@@ -91,21 +91,20 @@ def make_plan(
     per_cell = cost.cell * planes * options.rotations
     fixed = held + cost.process + RENDER_MEMORY + (2 + planes) * BAND_MEMORY
 
-    def candidate(rows: tuple[int, ...], cols: tuple[int, ...]) -> Plan:
-        # Upper bounds for the side of a tile with its halo, and for the sum of all such sides.
-        around = 2 * (info.halo + beyond)
-        beside = 2 * info.halo if source[1] == W else around  # a part of the image needs cells beside it, too
-        height, width = rows[1] - rows[0], cols[1] - cols[0]
-        tall = min(source[0], height + around + info.alignment)
-        wide = min(source[1], width + beside + info.alignment)
-        all_tall = min(source[0], H + around) + around * (len(rows) - 2)
+    # Upper bounds for the side of a tile with its halo, and for the sum of all such sides.
+    around = 2 * (info.halo + beyond)
+    beside = 2 * info.halo if source[1] == W else around  # a part of the image needs cells beside it, too
+    candidates = []
+    for cols in _divisions(along, info.alignment):
+        wide = min(source[1], cols[1] - cols[0] + beside + info.alignment)
         all_wide = min(source[1], W + beside) + beside * (len(cols) - 2)
-        strip = min(source[0], height + 2 * beyond) * min(source[1], W + 2 * beyond)
-        need = fixed + tall * wide * cost.pixel + strip * per_cell
-        return Plan(source, size, rows, cols, memory=need, encoded=all_tall * all_wide)
-
-    strips, columns = _divisions(down, info.alignment), _divisions(along, info.alignment)
-    candidates = [candidate(rows, cols) for cols in columns for rows in strips]
+        for rows in _divisions(down, info.alignment):
+            height = rows[1] - rows[0]
+            tall = min(source[0], height + around + info.alignment)
+            all_tall = min(source[0], H + around) + around * (len(rows) - 2)
+            strip = min(source[0], height + 2 * beyond) * min(source[1], W + 2 * beyond)
+            need = fixed + tall * wide * cost.pixel + strip * per_cell
+            candidates.append(Plan(source, size, rows, cols, memory=need, encoded=all_tall * all_wide))
     possible = [plan for plan in candidates if plan.memory <= memory]
     if not possible:
         least = min(plan.memory for plan in candidates)

@@ -57,6 +57,8 @@ class ArraySamples:
         # A view where bands are neighbours, as they mostly are.
         neighbours = list(bands) == list(range(bands[0], bands[-1] + 1))
         samples = window[..., bands[0] : bands[-1] + 1] if neighbours else window[..., list(bands)]
+        if not self.bands.partial:
+            return samples, None
         alpha = None if self.bands.alpha is None else window[..., self.bands.alpha]
         return samples, self.bands.valid(samples, bands, alpha)
 
