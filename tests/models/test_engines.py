@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from threading import Event
 
 import numpy as np
 import pytest
@@ -347,3 +348,15 @@ def test_a_cancelled_encoding_ends_at_the_next_step(engines):
     cancelled.set()
     with pytest.raises(RuntimeError, match="cancelled"):
         ncnn._compute(np.zeros((8, 8, 3), np.float32), cancelled)
+
+
+def test_pytorch_ends_before_the_next_layer_once_it_is_cancelled():
+    pytest.importorskip("torch")
+    engine = load("edsr-air", engine="torch", device="cpu")._engine
+    cancelled = Event()
+    image = engine.asarray(np.zeros((8, 8, 3), np.float32))
+    assert engine._cancellable(image, cancelled).shape[:2] == (8, 8)
+    cancelled.set()
+    with pytest.raises(RuntimeError, match="cancelled"):
+        engine._cancellable(image, cancelled)
+    assert engine.features(image).shape[:2] == (8, 8)  # another call is not

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Hashable
 from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
+from threading import Event, get_ident
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from thera.errors import InvalidInput
 from thera.field.head import Head
 from thera.models.cuda import CudaHead, float32_products
 from thera.models.cuda_graph import Function, GraphCache
-from thera.models.engine import Array, check_precision
+from thera.models.engine import Array, check_precision, interruptible
 from thera.networks.swinir import SwinIR
 
 if TYPE_CHECKING:
@@ -47,11 +48,19 @@ class TorchEngine:
         self.head = CudaHead(*constants, tf32=precision != "f32") if on_cuda else Head(*constants)
         self._network = prepared(network, self._device, HALF.get(precision))
         self._graphs = GraphCache(self.asarray) if on_cuda else None
+        self._cancelled: dict[int, Event] = {}  # by the thread that computes
+        if self._device.type == "cpu":
+            for layer in self._network.modules():
+                if not list(layer.children()):
+                    layer.register_forward_pre_hook(self._check)
 
     def asarray(self, image: Array) -> Tensor:
         return as_tensor(image).to(self._device, torch.float32, copy=True).contiguous()
 
     def features(self, image: Tensor) -> Tensor:
+        if self._device.type == "cpu":
+            cancelled = Event()
+            return interruptible(lambda: self._cancellable(image, cancelled), cancelled.set)
         if self._graphs is None or not _is_small(image):
             return self.compute(image)
         return self._graphs(("features", image.shape), self.compute, image)
@@ -61,6 +70,19 @@ class TorchEngine:
         if self._graphs is None or key is None or not (_is_small(image) and outputs <= GRAPH_OUTPUT):
             return function(self.asarray(image))
         return self._graphs(key, function, image)
+
+    def _cancellable(self, image: Tensor, cancelled: Event) -> Tensor:
+        """`compute`, which ends before the next layer once it is cancelled."""
+        self._cancelled[get_ident()] = cancelled
+        try:
+            return self.compute(image)
+        finally:
+            del self._cancelled[get_ident()]
+
+    def _check(self, *_: object) -> None:
+        cancelled = self._cancelled.get(get_ident())
+        if cancelled is not None and cancelled.is_set():
+            raise RuntimeError("The encoding was cancelled.")
 
     @torch.no_grad()
     def compute(self, image: Tensor) -> Tensor:
