@@ -12,7 +12,7 @@ import pytest
 import tifffile
 from PIL import ExifTags, Image, ImageCms
 
-from thera import upscale
+from thera import Gaussian, upscale
 from thera.geo import files as geo_files
 from thera.imaging.reading import read
 
@@ -562,7 +562,8 @@ def test_an_output_with_a_slash_is_a_folder_even_if_it_is_new(thera, tmp_path, p
     assert thera("upscale", tmp_path / "a.png", f"{tmp_path}/new/deep/", "-s", 1).status == 0
     assert [path.name for path in (tmp_path / "new/deep").iterdir()] == ["a_x1.png"]
     assert thera("upscale", tmp_path / "a.png", f"{tmp_path}/dry/", "-s", 1, "--dry-run").status == 0
-    assert thera("upscale", tmp_path / "none.png", f"{tmp_path}/other/", "-s", 1).status == 1
+    assert thera("upscale", tmp_path / "none.png", f"{tmp_path}/other/deep/", "-s", 1).status == 1
+    assert thera("upscale", tmp_path / "no/folder/none.png", "-s", 1).status == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "new"]
 
 
@@ -579,6 +580,25 @@ def test_flat_colours_stay_as_they_are_up_to_the_borders(thera, tmp_path, colour
         output = tmp_path / f"{scale}.png"
         assert thera("upscale", tmp_path / "a.png", output, "-s", scale, "-m", "edsr-air").status == 0
         assert Image.open(output).getcolors() == [(output_pixels(output), colour)]
+
+
+def test_a_pixel_is_flat_only_where_its_filter_sees_nothing_else():
+    edge = np.full((24, 24, 3), 200, np.uint8)
+    edge[:, :11] = 30
+    softer = upscale(edge, 1.5, model="edsr-air", psf=Gaussian(bandwidth=8))[18, :, 0].astype(int)
+    assert np.diff(softer).max() < 30  # a slope of many pixels, and no steps at its ends
+    smaller = upscale(edge, 0.3, model="edsr-air")[3, :, 0]
+    assert len(set(smaller.tolist())) > 3  # one pixel sees the edge from afar
+
+
+def test_a_warp_may_end_on_the_last_edge_of_a_flat_picture(thera, tmp_path):
+    Image.new("RGB", (24, 20), "red").save(tmp_path / "a.png")
+    output = tmp_path / "b.png"
+    assert (
+        thera("warp", tmp_path / "a.png", output, "--affine", "1,0,-0.5,0,1,-0.5", "-m", "edsr-air").status
+        == 0
+    )
+    assert Image.open(output).convert("RGB").getcolors() == [(24 * 20, (255, 0, 0))]
 
 
 def output_pixels(path) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
@@ -102,7 +101,7 @@ class TiledField:
         filters, box = self._filters((rows.step, cols.step)), self.needed(rows, cols)
         fields = self.fields(box, report)
         values = _rendered(fields, filters, rows.since(box[0]), cols.since(box[1]), derivative)
-        return values if derivative != (0, 0) else self._on_axes(values, (rows, cols))
+        return values if derivative != (0, 0) else self._on_axes(values, (rows, cols), filters[0])
 
     def sample(
         self,
@@ -121,7 +120,10 @@ class TiledField:
             to_numpy(field.sample(inside, psf, jacobian=jacobian, memory=RENDER_MEMORY))
             for field, psf in zip(self.fields(box, report), filters, strict=True)
         )
-        return self._with_flats(values, list(np.floor(points).astype(np.int64).T), list(largest))
+        cells = np.minimum(
+            np.floor(points).astype(np.int64), np.array(self.source.shape) - 1
+        )  # the last edge
+        return self._with_flats(values, list(cells.T), [largest.max()] * 2, filters[0])
 
     def rows(
         self,
@@ -153,37 +155,43 @@ class TiledField:
             fields = self._encoded((top, bottom), cuts, report)
             for part in _bands(strip, max(1, BAND_MEMORY // (12 * len(cols)))):
                 values = _rendered(fields, filters, part.since(top), cols.since(left))
-                yield Strip(part, cols, self._on_axes(values, (part, cols)))
+                yield Strip(part, cols, self._on_axes(values, (part, cols), filters[0]))
                 progress((1 - ENCODING_TIME) * len(part) * len(cols))
             del fields  # frees their memory before the next strip is encoded
 
-    def _on_axes(self, values: NDArray[np.float32], axes: tuple[Axis, Axis]) -> NDArray[np.float32]:
+    def _on_axes(
+        self, values: NDArray[np.float32], axes: tuple[Axis, Axis], psf: Filter
+    ) -> NDArray[np.float32]:
         """The values of output pixels of two axes, with flat colours as they are."""
         rows, cols = axes
-        return self._with_flats(values, [rows.cell[:, None], cols.cell], [rows.step, cols.step])
+        return self._with_flats(values, [rows.cell[:, None], cols.cell], [rows.step, cols.step], psf)
 
     def _with_flats(
-        self, values: NDArray[np.float32], cells: Sequence[NDArray[np.int64]], steps: Sequence[float]
+        self,
+        values: NDArray[np.float32],
+        cells: Sequence[NDArray[np.int64]],
+        steps: Sequence[float],
+        psf: Filter,
     ) -> NDArray[np.float32]:
-        """Values at some cells. Where the 3×3 cells around one are equal, so is the value.
+        """Values at some cells. Where the filter sees equal cells only, at least 3×3, the value is theirs.
 
         Networks pad with zeros, so that flat saturated colours would be up to 7 levels off at the borders.
         """
         # Removing noise and blocks changes flat colours.
         if not self.source.keeps_flat or self.model.info.restores or not values.size:
             return values
-        beyond = [math.ceil(step) + 1 for step in steps]
-        top, left = (max(0, int(cell.min()) - more) for cell, more in zip(cells, beyond, strict=True))
+        down, along = (max(1, reach(psf, [step], self.model.info.kappa)) for step in steps)
+        top, left = (max(0, int(cell.min()) - more) for cell, more in zip(cells, (down, along), strict=True))
         bottom, right = (
             min(n, int(cell.max()) + 1 + more)
-            for n, cell, more in zip(self.source.shape, cells, beyond, strict=True)
+            for n, cell, more in zip(self.source.shape, cells, (down, along), strict=True)
         )
         seen = self._seen.cells((top, left, bottom, right))
-        reach = tuple(max(1, round(step / 2)) for step in steps)
-        flat = (extreme(seen, reach, np.minimum) == extreme(seen, reach, np.maximum)).all(axis=-1)
+        flat = extreme(seen, (down, along), np.minimum) == extreme(seen, (down, along), np.maximum)
+        flat = flat.all(axis=-1)
         if not flat.any():
             return values
-        place = tuple(np.clip(cell - start, 0, None) for cell, start in zip(cells, (top, left), strict=True))
+        place = tuple(cell - start for cell, start in zip(cells, (top, left), strict=True))
         return np.where(flat[place][..., None], seen[place], values)
 
     def is_identity(self, rows: Axis, cols: Axis) -> bool:
