@@ -107,6 +107,8 @@ def test_a_dataset_is_warped_with_all_it_holds(cheap, scene):
     warped = dataset.reset_coords("spatial_ref").thera.warp("EPSG:3857", 40.0)
     image = scene.thera.warp("EPSG:3857", 40.0)
     assert warped.attrs == {"title": "a"} and "spatial_ref" in warped.coords
+    xr.testing.assert_identical(dataset.thera.warp("EPSG:3857", 40.0), warped)  # with the new CRS, too
+    assert warped.spatial_ref.attrs == image.spatial_ref.attrs
     xr.testing.assert_equal(warped.scene, image)
     assert warped.red.shape == image.shape[1:] and warped.gain.values.tolist() == [1.0, 2.0]
 

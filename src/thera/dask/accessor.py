@@ -207,8 +207,8 @@ def warp_dataset(dataset: xr.Dataset, dims: Dims, settings: Settings, wanted: di
     }
     kept = dataset.drop_dims(dims)
     coords = next(iter(images.values())).coords
-    # The CRS is a variable of its own where it was not read as a coordinate.
-    return kept.drop_vars([name for name in kept.data_vars if name in coords]).assign(images)
+    # The old CRS would win over the new one.
+    return kept.drop_vars([name for name in kept.variables if name in coords]).assign(images)
 
 
 def _images_of(dataset: xr.Dataset, dims: Dims) -> dict[Hashable, xr.DataArray]:

@@ -65,7 +65,7 @@ class Reprojection:
         # Longitudes come back from -180° to 180°, and the raster may count them from 0° or beyond 180°.
         if np.isfinite(self._turn):
             beyond = np.isfinite(x) & ((x < self._west) | (x > self._east))
-            x = np.where(beyond, self._west + np.mod(x - self._west, self._turn, where=beyond, out=x * 0), x)
+            x[beyond] = self._west + np.mod(x[beyond] - self._west, self._turn)
         ground = np.stack([x, y], axis=-1)
         ground[~np.isfinite(ground).all(axis=-1)] = np.nan
         return ground
