@@ -50,15 +50,16 @@ def find_items(sources: list[Path], output: Path | None, label: str, recursive: 
 @contextmanager
 def made_folder(item: Item, dry: bool) -> Iterator[None]:
     """Makes the folder of an output unless it is there, and removes it again if nothing was written."""
-    new = not dry and item.output is None and not os.path.exists(item.folder)
+    named = not dry and item.output is None and item.folder != item.source.parent
+    new = [folder for folder in (item.folder, *item.folder.parents) if named and not os.path.exists(folder)]
     if new:
         make_folders([item])
     try:
         yield
     finally:
-        if new:
+        for folder in new:
             with suppress(OSError):  # it holds the picture
-                item.folder.rmdir()
+                folder.rmdir()
 
 
 def make_folders(items: list[Item]) -> None:

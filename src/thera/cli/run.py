@@ -140,7 +140,7 @@ class Scaler:
         label = f"{place} files · {label}" if place else label
         with feedback.progress(math.prod(job.plan.size), label, estimate, job.tiles, **left) as progress:
             job.run(progress)
-        if estimate is not None:
+        if estimate is not None and not self.request.resume:  # a part of it may have been there already
             clock.learn(job, time.monotonic() - started)
         seconds = time.monotonic() - began
         feedback.finished(shown, seconds)

@@ -123,4 +123,5 @@ def model_facts(model: Model) -> tuple[str, list[float]]:
     info = model.info
     picture = np.random.default_rng(0).random((8, 8, 3)).astype(np.float32)
     seen = np.asarray(model.upscale(picture, size=(16, 16)), np.float64).ravel()[::7]
-    return f"{__version__} {info.name} {info.engine} {info.device} {info.precision}", seen.round(6).tolist()
+    # Without the engine: the one that is measured as the fastest may change from run to run.
+    return f"{__version__} {info.name} {info.precision}", seen.round(6).tolist()
