@@ -594,10 +594,8 @@ def test_a_pixel_is_flat_only_where_its_filter_sees_nothing_else():
 def test_a_warp_may_end_on_the_last_edge_of_a_flat_picture(thera, tmp_path):
     Image.new("RGB", (24, 20), "red").save(tmp_path / "a.png")
     output = tmp_path / "b.png"
-    assert (
-        thera("warp", tmp_path / "a.png", output, "--affine", "1,0,-0.5,0,1,-0.5", "-m", "edsr-air").status
-        == 0
-    )
+    shift = ("--affine", "1,0,-0.5,0,1,-0.5", "-m", "edsr-air")
+    assert thera("warp", tmp_path / "a.png", output, *shift).status == 0
     assert Image.open(output).convert("RGB").getcolors() == [(24 * 20, (255, 0, 0))]
 
 

@@ -28,14 +28,9 @@ def archives(tmp_path_factory) -> tuple[Path, Path]:
     pytest.importorskip("build", reason="pip install build")
     out = tmp_path_factory.mktemp("dist")
     source = tmp_path_factory.mktemp("source") / "thera"
-    tracked = run("git", "-C", ROOT, "ls-files", "-co", "--exclude-standard").splitlines()
-    for name in tracked:  # a copy: a build leaves folders behind
-        if (
-            name.startswith(("src/", "LICENSE", "README", "pyproject", "MANIFEST"))
-            and (ROOT / name).is_file()
-        ):
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            (source / name).symlink_to(ROOT / name)
+    for name in (*(f"src/{name}" for name in shipped_files()), "LICENSE", "README.md", "pyproject.toml"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)  # a copy: a build leaves folders behind
+        (source / name).symlink_to(ROOT / name)
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, source)
     (wheel,), (sdist,) = out.glob("*.whl"), out.glob("*.tar.gz")
     return wheel, sdist
@@ -66,7 +61,18 @@ def test_the_installed_wheel_scales_a_picture_without_the_repository(archives, t
     from PIL import Image
 
     target = tmp_path / "installed"
-    run(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", target, archives[0])
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-index",
+        "--no-deps",
+        "--target",
+        target,
+        archives[0],
+    )
     Image.new("RGB", (5, 4), "teal").save(tmp_path / "a.png")
     environment = os.environ | {"PYTHONPATH": str(target)}
     where = run(sys.executable, "-c", "import thera; print(thera.__file__)", cwd=tmp_path, env=environment)
