@@ -73,8 +73,10 @@ def test_what_is_no_image_of_rows_and_columns_is_refused(cheap, tmp_path):
     group.attrs["ome"] = ome
     with pytest.raises(ImageFileError, match="axes x, y, z, c: expected y and x at the end"):
         scaled(path, tmp_path / "b.zarr")
-    ome["multiscales"][0]["datasets"] = [{"path": "9"}]
-    group.attrs["ome"] = ome
-    with pytest.raises(ImageFileError, match="damaged description"):
-        scaled(path, tmp_path / "b.zarr")
+    short = [{"type": "translation", "translation": [1.0]}]
+    for level in ({"path": "9"}, {"path": "0", "coordinateTransformations": short}):
+        ome["multiscales"][0]["datasets"] = [level]
+        group.attrs["ome"] = ome
+        with pytest.raises(ImageFileError, match="damaged description"):
+            scaled(path, tmp_path / "b.zarr")
     assert not (tmp_path / "b.zarr").exists()

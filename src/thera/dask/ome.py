@@ -34,7 +34,7 @@ class OmeImage:
             levels = image["datasets"]
             finest = node[levels[0]["path"]]
             self.steps = [self._steps(level) for level in levels]
-        except (KeyError, TypeError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, IndexError) as error:
             raise ImageFileError(f"{source} has a damaged description of its OME-Zarr image.") from error
         if not isinstance(finest, zarr.Array):
             raise ImageFileError(f"{source} has a group where the finest level of its image should be.")
@@ -48,10 +48,13 @@ class OmeImage:
 
     def _steps(self, level: Mapping[str, Any]) -> list[float]:
         """The sides of a level's pixels along each axis, in the image's units."""
+        found = {"scale": [1.0] * len(self.dims)}
         for transform in level.get("coordinateTransformations", ()):
-            if transform["type"] == "scale":
-                return [float(step) for step in transform["scale"]]
-        return [1.0] * len(self.dims)
+            if (kind := transform["type"]) in ("scale", "translation"):
+                found[kind] = [float(length) for length in transform[kind]]
+                if len(found[kind]) != len(self.dims):
+                    raise ValueError(f"The {kind} has not one number for each axis.")
+        return found["scale"]
 
     def scaled(self, target: TargetSize, settings: Settings) -> da.Array:
         """The finest level at another size; what it holds along other axes one by one."""
