@@ -79,3 +79,9 @@ def test_reasons_name_what_was_found():
     assert Traces(None, 0.2, 0.0).reason() == "it was a JPEG before: the grid of its blocks shows"
     assert Traces(None, 0.0, 4.0).reason() == "noise of 4.0/255"
     assert str(Traces(98, 0.0, 0.2)) == "it is clean: a JPEG of quality 98, no blocks, noise 0.2/255"
+
+
+def test_the_dots_of_a_one_bit_picture_are_not_noise(photograph, tmp_path):
+    Image.fromarray(photograph).convert("1").save(tmp_path / "a.png")
+    found = traces(tmp_path / "a.png", read(tmp_path / "a.png"))
+    assert found.reason() is None and "dots" in str(found)

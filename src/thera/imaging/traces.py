@@ -24,6 +24,7 @@ LOOKED_AT_FOR_GRID = 1024
 
 # Beyond these a picture is restored. Chosen on held-out pictures: docs/models.md.
 MOST_QUALITY, MOST_GRID, MOST_NOISE = 96, 0.04, 1.5
+DITHERED = 15.0  # of 255: models that restore have seen noise up to 12, and more of it is a pattern of dots
 
 
 class Traces(NamedTuple):
@@ -44,7 +45,7 @@ class Traces(NamedTuple):
             return f"a JPEG of quality {self.quality}"
         if self.quality is None and self.grid > MOST_GRID:  # the grid of a good JPEG shows, too
             return "it was a JPEG before: the grid of its blocks shows"
-        if self.noise > MOST_NOISE:
+        if MOST_NOISE < self.noise <= DITHERED:
             return f"noise of {self.noise:.1f}/255"
         return None
 
@@ -53,6 +54,8 @@ class Traces(NamedTuple):
         coded = "" if self.quality is None else f"a JPEG of quality {self.quality}, "
         if self.small:
             return f"{coded}too small to tell if it is clean (under {FEWEST} pixels)"
+        if self.noise > DITHERED:
+            return f"{coded}its noise of {self.noise:.0f}/255 is taken for dots of the picture"
         return f"it is clean: {coded}no blocks, noise {self.noise:.1f}/255"
 
 
