@@ -120,8 +120,8 @@ def test_auto_restores_what_needs_it_and_says_why(thera, installed, coded, pictu
             "upscale", path, "-o", tmp_path / "out.png", "-s", 2, "-m", "auto", "--overwrite", "--json"
         )
         names[path] = json.loads(result.out)["model"], result.err
-    assert names[coded][0] == "photo" and "photo, as a JPEG of quality 40 (" in names[coded][1]
-    assert names[picture][0] == "edsr-air" and "as too small to tell" in names[picture][1]
+    assert names[coded][0] == "photo" and "photo, as it is a JPEG of quality 40 (" in names[coded][1]
+    assert names[picture][0] == "edsr-air" and "as it is too small to tell" in names[picture][1]
 
 
 def test_auto_without_a_model_that_restores_says_so(thera, coded, tmp_path, monkeypatch):
@@ -136,7 +136,7 @@ def test_the_program_looks_at_pictures_by_default_and_restores_only_what_it_enla
     thera, installed, coded, tmp_path
 ):
     for scale, name, why in (
-        (2, "photo", "as a JPEG of quality 40"),
+        (2, "photo", "as it is a JPEG of quality 40"),
         (1, "edsr-air", "as it is not enlarged"),
     ):
         result = thera("upscale", coded, tmp_path / "out.png", "-s", scale, "--dry-run", "--json")

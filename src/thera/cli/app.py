@@ -1,4 +1,4 @@
-"""`thera app`: a local page with live zoom, or one file that does the same."""
+"""`thera app`: a local page with live zoom, or one file with a picture to look at."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def command(
     \b
     thera app                                   drop pictures there
     thera app photo.jpg                         with this one open
-    thera app photo.jpg --export page.html      a file that does the same, to put on the web
+    thera app photo.jpg --export page.html      a file with this picture to look at, to put on the web
 
     Only this computer can reach the page: it listens on 127.0.0.1, and no picture leaves the machine.
     Needs thera[web]; --export needs nothing.

@@ -42,21 +42,21 @@ class Traces(NamedTuple):
     def reason(self) -> str | None:
         """Why the picture should be restored, or None if it should not."""
         if self.quality is not None and self.quality <= MOST_QUALITY:
-            return f"a JPEG of quality {self.quality}"
+            return f"it is a JPEG of quality {self.quality}"
         if self.quality is None and self.grid > MOST_GRID:  # the grid of a good JPEG shows, too
-            return "it was a JPEG before: the grid of its blocks shows"
+            return "a grid of 8×8 blocks shows, as JPEG leaves it"
         if MOST_NOISE < self.noise <= DITHERED:
-            return f"noise of {self.noise:.1f}/255"
+            return f"it has noise of {self.noise:.1f}/255"
         return None
 
     def __str__(self) -> str:
         """Why the picture is left as it is."""
-        coded = "" if self.quality is None else f"a JPEG of quality {self.quality}, "
         if self.small:
-            return f"{coded}too small to tell if it is clean (under {FEWEST} pixels)"
+            return f"it is too small to tell if it is clean (under {FEWEST} pixels)"
         if self.noise > DITHERED:
-            return f"{coded}its noise of {self.noise:.0f}/255 is taken for dots of the picture"
-        return f"it is clean: {coded}no blocks, noise {self.noise:.1f}/255"
+            return f"its noise of {self.noise:.0f}/255 is taken for dots of the picture"
+        coded = "" if self.quality is None else f"is a JPEG of quality {self.quality} and "
+        return f"it {coded}shows no blocks, and noise of {self.noise:.1f}/255"
 
 
 def traces(path: Path, picture: Picture) -> Traces:
