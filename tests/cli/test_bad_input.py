@@ -79,6 +79,8 @@ def folder(tmp_path, png) -> Path:
         ("good.png cut.png -s 2 --overwrite", "it may be a second input, or an output"),
         ("good.png -o cut.png -s 2", "pass --overwrite"),
         ("good.png text.png empty.png -o cut.png -s 2", "several inputs need a folder"),
+        ("good.png text.png empty.png -o new.png -s 2", "several inputs need a folder"),
+        (". new.TIF -s 2", "named like one picture"),
         ("good.png text.png empty.png -o new -s 2 -m nonsense", "no file or model 'nonsense'"),
         ("good.png text.png store.zarr -o new -s 2", "is a Zarr store"),
         ("good.png -s 2 -r", "--recursive is for folders"),

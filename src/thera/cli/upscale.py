@@ -208,6 +208,8 @@ def command(
         raise click.UsageError("--workers and --scheduler are for folders, several inputs and Zarr stores.")
     if recursive and not has_folders:
         raise click.UsageError("--recursive is for folders, and none was given: leave it out.")
+    if others or (has_folders and not is_store):
+        check_folder(output, slashed)
     if others and Path("-") in sources:
         raise click.UsageError("Stdin (-) is one picture: give it without other inputs.")
     if as_json and not others and to_stdout(source, output):
@@ -320,6 +322,19 @@ def inputs_and_output(paths: tuple[Path, ...], out: Path | None) -> tuple[list[P
             " --overwrite. To scale both, name a folder with --out."
         )
     return [source], second
+
+
+def check_folder(output: Path | None, slashed: bool) -> None:
+    """Refuses a new output that is named like a picture, where several pictures are written."""
+    from thera.imaging.formats import READABLE_SUFFIXES
+
+    if output is None or slashed or os.path.exists(output):
+        return
+    if output.suffix.lower() in READABLE_SUFFIXES:
+        raise click.UsageError(
+            f"{output} is named like one picture, and several inputs need a folder: give --out the name of a"
+            f" folder, or {output}/ with a slash at the end if it is to be one."
+        )
 
 
 def request_of(
