@@ -654,6 +654,27 @@ def test_radiance_hdr_keeps_light_beyond_white(tmp_path, make_picture):
         read(tmp_path / "a.hdr", max_pixels=10)
 
 
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ({271: "Acme"}, None),
+        ({282: 300.0}, (300, 300)),
+        ({282: 300.0, 283: 150.0, 296: 2}, (300, 150)),
+        ({282: 100.0, 283: 100.0, 296: 3}, (254, 254)),
+        ({282: 300.0, 283: 300.0, 296: 1}, None),  # a ratio only
+        ({282: 0.0, 283: 0.0, 296: 2}, None),
+    ],
+)
+def test_a_jpeg_has_the_resolution_of_its_exif_block_or_none(tmp_path, tags, expected):
+    exif = Image.Exif()
+    exif.update(tags)
+    Image.new("L", (8, 4)).save(tmp_path / "a.jpg", exif=exif)
+    picture = read(tmp_path / "a.jpg")
+    assert picture.metadata.dpi == expected
+    write(tmp_path / "b.jpg", picture)
+    assert read(tmp_path / "b.jpg").metadata.dpi == expected
+
+
 def test_highlights_that_a_format_cannot_hold_are_named(make_picture):
     picture = make_picture("rgb", False, "f4", size=(60, 60))
     picture.samples[0, 0] = 7

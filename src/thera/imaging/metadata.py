@@ -14,6 +14,7 @@ ORIENTATION = int(ExifTags.Base.Orientation)
 #: Orientations whose rows are columns, that start at the right, and that start at the bottom.
 SIDEWAYS, FROM_RIGHT, FROM_BOTTOM = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
 X_RESOLUTION, Y_RESOLUTION = int(ExifTags.Base.XResolution), int(ExifTags.Base.YResolution)
+RESOLUTION_UNIT = int(ExifTags.Base.ResolutionUnit)
 EXIF_IFD, GPS_IFD = int(ExifTags.IFD.Exif), int(ExifTags.IFD.GPSInfo)
 
 #: The tags of a TIFF's first directory that describe the picture, not how it is stored.
@@ -210,7 +211,7 @@ def _exif_with_size(block: bytes, size: tuple[int, int]) -> bytes:
 def _exif_with_dpi(block: bytes, dpi: float) -> bytes:
     exif = Image.Exif()
     exif.load(block)
-    for tag, value in ((X_RESOLUTION, dpi), (Y_RESOLUTION, dpi), (int(ExifTags.Base.ResolutionUnit), 2)):
+    for tag, value in ((X_RESOLUTION, dpi), (Y_RESOLUTION, dpi), (RESOLUTION_UNIT, 2)):
         if tag in exif:
             exif[tag] = value
     return exif.tobytes()

@@ -1,5 +1,6 @@
 """Read image files: samples at full depth, colour model, alpha and metadata, turned upright."""
 
+import math
 import struct
 import warnings
 from collections.abc import Iterator
@@ -19,7 +20,17 @@ from thera.optional import require
 from . import jxl, light, raw, tiff
 from .avif import depth_and_colours, named_colours
 from .formats import RAW_SUFFIXES
-from .metadata import COMMENT, ORIENTATION, SIDEWAYS, Metadata, upright_exif, upright_xmp
+from .metadata import (
+    COMMENT,
+    ORIENTATION,
+    RESOLUTION_UNIT,
+    SIDEWAYS,
+    X_RESOLUTION,
+    Y_RESOLUTION,
+    Metadata,
+    upright_exif,
+    upright_xmp,
+)
 from .picture import BAND_SAMPLES, Colour, Picture, turned, widened
 from .png import png_chunk
 from .quiet import quiet
@@ -239,7 +250,7 @@ def _metadata(image: Image.Image) -> tuple[int, Metadata]:
         colour.append((b"cHRM", struct.pack(f">{len(corners)}I", *(round(v * 100_000) for v in corners))))
     if srgb is not None:
         colour.append((b"sRGB", struct.pack(">B", srgb)))
-    dpi, comment, photoshop = info.get("dpi"), info.get("comment"), info.get("photoshop") or {}
+    comment, photoshop = info.get("comment"), info.get("photoshop") or {}
     text = [(k, str(v)) for k, v in getattr(image, "text", {}).items() if k not in _METADATA_TEXTS]
     if comment:
         text.append((COMMENT, _decoded(comment)))
@@ -247,11 +258,24 @@ def _metadata(image: Image.Image) -> tuple[int, Metadata]:
         icc=info.get("icc_profile") or None,
         exif=upright_exif(exif),
         xmp=upright_xmp(info.get("xmp")),
-        dpi=(float(dpi[0]), float(dpi[1])) if dpi and all(v > 0 for v in dpi) else None,
+        dpi=_dpi(image, exif),
         iptc=photoshop.get(_IPTC) or None,
         text=tuple(text),
         png_colour=tuple(colour),
     )
+
+
+def _dpi(image: Image.Image, exif: Image.Exif) -> tuple[float, float] | None:
+    """The resolution per inch, if the file has one. For a JPEG without, Pillow makes up 72."""
+    dpi: Any = image.info.get("dpi")
+    if image.format in ("JPEG", "MPO") and image.info.get("jfif_unit") not in (1, 2):
+        per_inch = {2: 1.0, 3: 2.54}.get(exif.get(RESOLUTION_UNIT, 2))
+        x: Any = exif.get(X_RESOLUTION)
+        try:
+            dpi = per_inch and [per_inch * float(v) for v in (x, exif.get(Y_RESOLUTION, x))]
+        except (TypeError, ValueError, ZeroDivisionError):  # it is missing, or no number
+            return None
+    return (float(dpi[0]), float(dpi[1])) if dpi and all(0 < v < math.inf for v in dpi) else None
 
 
 def _decoded(comment: str | bytes) -> str:
