@@ -6,7 +6,7 @@ import io
 import pytest
 
 from thera.errors import InvalidInput
-from thera.evaluation.paper import paper, paper_markdown, quoted_rows
+from thera.evaluation.paper import paper, quoted_rows
 from thera.evaluation.tables import (
     Cell,
     Row,
@@ -146,9 +146,3 @@ def test_quoted_rows_find_both_tables_of_a_data_set_and_none_of_an_unknown_one()
     assert "Fixed κ (EDSR-baseline)" not in rows
     assert quoted_rows("photo20", "psnr_rgb", [2]) == []
     assert quoted_rows("Set5", "psnr_rgb", [2]) == []
-
-
-def test_the_papers_page_shows_every_row():
-    page = paper_markdown()
-    assert "| EDSR-baseline | LIIF | 350,000 | 34.67 | 30.96 | 29.00 |" in page
-    assert page.count("\n## ") == 11

@@ -67,7 +67,7 @@ def _check(folder: Path, output: Path, facts: dict[str, Any]) -> None:
     file = folder / "facts.json"
     if not file.exists():
         new = partial_path(file)
-        new.write_text(json.dumps(facts))
+        new.write_text(json.dumps(facts), encoding="utf-8")
         new.replace(file)
         return
     try:
