@@ -682,6 +682,30 @@ def test_highlights_that_a_format_cannot_hold_are_named(make_picture):
     assert adapted(picture, FORMATS["tiff"])[2] == []
 
 
+@pytest.mark.parametrize("alpha", [False, True])
+def test_shadows_that_a_format_cannot_hold_are_cut_off_and_named(make_picture, alpha):
+    picture = make_picture("rgb", alpha, "f4", size=(60, 60))
+    expected = picture.samples.copy()
+    picture.samples[0, 0, 1], expected[0, 0, 1] = -0.3, 0
+    picture.samples[1, :, 1], expected[1, :, 1] = -0.001, 0
+    if alpha:
+        picture.samples[:2, :, -1] = expected[:2, :, -1] = 1
+    cut, dtype, notes = adapted(picture, FORMATS["png"])
+    assert "PNG holds nothing darker than black: shadows were cut off" in notes
+    assert dtype == np.uint16 and cut.planes(1)[0].span == Range(0.0, 1.0)
+    np.testing.assert_array_equal(cut.samples, expected)
+    assert picture.samples.min() < 0  # the caller's own samples stay
+    assert adapted(picture, FORMATS["tiff"])[2] == []
+
+
+@pytest.mark.parametrize(("low", "high"), [(-2000, 8000), (-0.3, 0.9), (-0.001, 50)])
+def test_floats_that_are_no_picture_are_still_refused(make_picture, low, high):
+    picture = make_picture("rgb", False, "f4", size=(60, 60))
+    picture.samples[...] = np.linspace(low, high, picture.samples.size).reshape(picture.samples.shape)
+    with pytest.raises(ImageFileError, match="cannot hold 32-bit float values"):
+        adapted(picture, FORMATS["png"])
+
+
 def raw_file(path: Path) -> None:
     """A DNG as a camera would write it: a mosaic of red, green and blue."""
     mosaic = np.full((64, 96), 2000, np.uint16)

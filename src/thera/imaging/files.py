@@ -191,6 +191,11 @@ def adapted(picture: Picture, form: Format) -> tuple[Picture, np.dtype, list[str
     notes = []
     if picture.colour == "cmyk" and not form.cmyk:
         raise ImageFileError(f"{form.name.upper()} holds no CMYK: write TIFF or JPEG.")
+    if np.dtype(form.depths[-1]).kind != "f":
+        cut = picture.without_darker()
+        if cut is not picture and cut.planes(halo=1)[0].span == Range(0.0, 1.0):
+            picture = cut
+            notes.append(f"{form.name.upper()} holds nothing darker than black: shadows were cut off")
     if picture.alpha and not form.alpha:
         opaque = picture.samples[..., -1].min() == Range.of(picture.samples[..., -1]).high
         if not opaque:

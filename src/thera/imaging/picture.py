@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from thera.errors import ImageFileError
 from thera.values.bands import Bands, Group
 from thera.values.planes import ArraySamples, Plane
-from thera.values.ranges import Range, depth_name
+from thera.values.ranges import PERCENTILES, Range, depth_name
 from thera.values.transfer import SRGB
 
 from .metadata import FROM_BOTTOM, FROM_RIGHT, SIDEWAYS, Metadata
@@ -144,11 +144,29 @@ class Picture:
     def _span(self, group: Group) -> Range:
         """The range of a group, from its visible samples only. Coloured inks and black share one range."""
         count = CHANNELS[self.colour]
-        samples = self.samples[..., :count] if group.bands[0] < count else self.samples[..., count:]
-        if self.bands.alpha is not None and group.bands[0] < count:
+        return Range.of(self.visible if group.bands[0] < count else self.samples[..., count:])
+
+    @property
+    def visible(self) -> NDArray:
+        """The colours that can be seen: all, or those whose alpha is not 0."""
+        samples = self.samples[..., : CHANNELS[self.colour]]
+        if self.bands.alpha is not None:
             visible = self.samples[..., -1] > 0
             samples = samples[visible] if visible.any() else samples
-        return Range.of(samples)
+        return samples
+
+    def without_darker(self) -> "Picture":
+        """The picture with black for all that is darker, if few floats lie below 0 by more than a level of
+        8 bits: as few as highlights above 1. Otherwise the picture itself."""
+        if self.samples.dtype.kind != "f" or self.colour == "cmyk":
+            return self
+        seen = self.visible
+        if np.count_nonzero(seen < -1 / 255) > PERCENTILES[0] / 100 * seen.size or not (seen < 0).any():
+            return self
+        samples = self.samples.copy()
+        colours = samples[..., : CHANNELS[self.colour]]
+        np.maximum(colours, 0, out=colours)
+        return replace(self, samples=samples)
 
     def without_alpha(self) -> "Picture":
         """The picture on white, for formats without transparency; its colours alone if alpha is only data."""
