@@ -66,6 +66,13 @@ def test_fields_of_different_diffusivity_are_not_mixed(restoring, tmp_path):
         loading.load(tmp_path / "other.safetensors", strength=0.5)
 
 
+def test_the_photo_that_ships_says_what_to_do_about_its_strength():
+    from thera.errors import ModelError
+
+    with pytest.raises(ModelError, match=r"not work with photo.*leave --strength out.*--model edsr-plus"):
+        loading.load("photo", "onnx", strength=0.5)
+
+
 def test_scale_1_restores_only_with_a_model_that_restores(thera, restoring, picture, tmp_path):
     for model, name in ((restoring, "restored.png"), ("edsr-air", "same.png")):
         assert thera("upscale", picture, "-o", tmp_path / name, "-s", 1, "-m", model).status == 0
@@ -122,6 +129,14 @@ def test_auto_restores_what_needs_it_and_says_why(thera, installed, coded, pictu
         names[path] = json.loads(result.out)["model"], result.err
     assert names[coded][0] == "photo" and "photo, as it is a JPEG of quality 40 (" in names[coded][1]
     assert names[picture][0] == "edsr-air" and "as it is too small to tell" in names[picture][1]
+
+
+def test_auto_says_where_strength_changes_nothing(thera, installed, coded, picture, tmp_path):
+    note = "--strength changes nothing here: edsr-air restores nothing"
+    for path, expected in ((coded, False), (picture, True)):
+        result = thera("upscale", path, tmp_path / "a.png", "-s", 2, "--strength", 0.5, "--dry-run", "--json")
+        assert (f"note: {note}" in result.err) == expected
+        assert any(note in text for text in json.loads(result.out)["notes"]) == expected
 
 
 def test_auto_without_a_model_that_restores_says_so(thera, coded, tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,12 +34,13 @@ def echo(text: str) -> None:
 
 
 class Shown(NamedTuple):
-    """A file as messages speak of it: why its model was chosen, and its place among many."""
+    """A file as messages speak of it: why its model was chosen, its place among many, notes of its own."""
 
     source: Path
     job: "FileScaling | RasterScaling"
     reason: str
     place: str
+    notes: Sequence[str] = ()
 
     @property
     def start(self) -> str:
@@ -84,7 +85,7 @@ class Feedback:
         (H, W), (rows, cols) = plan.source, plan.size
         need = f"{tiles}, {human_bytes(plan.memory)}{took}{disk}"
         self.say(f"{shown.start} {W}×{H} → {job.output} {cols}×{rows} | {engine} | {need}")
-        self.notes(job)
+        self.notes(shown)
 
     def finished(self, shown: Shown, seconds: float) -> None:
         """Says how long a file took, and for one of many what it became."""
@@ -95,11 +96,12 @@ class Feedback:
         (H, W), (rows, cols) = job.plan.source, job.plan.size
         chosen = f" by {job.model.name}{shown.reason}" if shown.reason else ""
         self.say(f"{shown.start} {W}×{H} → {cols}×{rows}{chosen} in {human_time(seconds)}")
-        self.notes(job)
+        self.notes(shown)
 
-    def notes(self, job: "FileScaling | RasterScaling") -> None:
+    def notes(self, shown: Shown) -> None:
         """What a user should know of a file."""
-        for note in job.notes:
+        job = shown.job
+        for note in (*job.notes, *shown.notes):
             self.say(f"  note: {note}")
         if job.plan.overlap > MUCH_OVERLAP:
             share = 1 - 1 / job.plan.overlap

@@ -113,13 +113,17 @@ class Scaler:
         """Reads, checks and plans a file, shows the plan, scales it, and says how long that took."""
         began = time.monotonic()
         model, reason, picture = self._chosen(item) if self.automatic else (self.loaded(), "", None)
+        unused = []
+        if self.automatic and self.choice.strength != 1 and model is self.loaded():
+            unused = [f"--strength changes nothing here: {model.name} restores nothing that it could weaken"]
         job = self._planned(item, model, picture) if self.dry else prepare(item, model, self.request, picture)
         if self.request.file.quality is not None and not place and not job.form.lossy:
             raise click.UsageError(
                 f"--quality is for JPEG, JPEG XL, WebP and AVIF, and this is {job.form.name.upper()}:"
                 " leave it out."
             )
-        feedback, shown = self.feedback, Shown(item.source, job, f", as {reason}" if reason else "", place)
+        feedback = self.feedback
+        shown = Shown(item.source, job, f", as {reason}" if reason else "", place, unused)
         clock = self._clocks.setdefault(job.model.name, Clock(job.model, self.choice.threads))
         estimate = None if feedback.quiet and not self.dry else clock.estimate(job, always=self.dry)
         record = done(job.output, job.plan.source, job.plan.size, job.form.name, job.depth, job.model)
@@ -128,7 +132,7 @@ class Scaler:
             "tiles": job.tiles,
             "memory": job.plan.memory,
             "seconds": 0.0,
-            "notes": list(job.notes),
+            "notes": [*job.notes, *unused],
         }
         if self.dry or not place:
             feedback.plan(shown, estimate, self.dry)
