@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from threading import Lock, get_ident
+from threading import Lock, Thread, get_ident
 from typing import Any, Literal
 
 from thera.errors import TheraError, UnknownImage
@@ -103,9 +103,21 @@ class Job:
     def cancel(self) -> None:
         """Ends it within an operator of the network."""
         with self._lock:
-            if self.active:
-                self._end("cancelled")
+            if not self.active:
+                return
+            self._end("cancelled")
+            running = self._thread != 0
+        if running:
+            Thread(target=self._interrupt, daemon=True).start()
+
+    def _interrupt(self) -> None:
+        """Interrupts the network until the work has ended: at first it may not have begun to compute."""
+        while True:
+            with self._lock:
+                if not self._thread:
+                    return
                 interrupt(self._thread)
+            time.sleep(0.1)
 
     def discard(self) -> None:
         """Cancels it and drops its result: a file goes with the folder it is in."""
