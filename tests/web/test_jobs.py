@@ -82,7 +82,7 @@ def test_a_job_tells_how_far_it_is_and_how_long_it_takes(queue: Queue) -> None:
     assert 50 < job.describe()["left"] <= 60 and job.describe()["share"] == 0
     go.set()
     wait(lambda: job.share == 0.5)
-    assert 0 <= job.describe()["left"] < 20 and job.describe()["name"] == "a.png"
+    assert 0 < job.describe()["left"] < 20 and job.describe()["name"] == "a.png"
 
 
 def test_a_cancelled_job_runs_again_from_its_start(queue: Queue) -> None:

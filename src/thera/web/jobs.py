@@ -97,7 +97,7 @@ class Job:
         """Seconds that it still takes, about; None if nothing is known."""
         spent = time.monotonic() - self.began if self.state == "running" else 0.0
         if self.state == "running" and self.share >= 0.02:
-            return round(spent * (1 / self.share - 1), 1)
+            return max(round(spent * (1 / self.share - 1), 1), 0.1)  # 0 would read as unknown
         return None if self._expected is None else round(max(self._expected - spent, 1.0), 1)
 
     def cancel(self) -> None:
