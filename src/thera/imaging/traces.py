@@ -56,7 +56,7 @@ class Traces(NamedTuple):
         if self.noise > DITHERED:
             return f"its noise of {self.noise:.0f}/255 is taken for dots of the picture"
         coded = "" if self.quality is None else f"is a JPEG of quality {self.quality} and "
-        return f"it {coded}shows no blocks, and noise of {self.noise:.1f}/255"
+        return f"it {coded}shows no blocks and little noise ({self.noise:.1f}/255)"
 
 
 def traces(path: Path, picture: Picture) -> Traces:
