@@ -67,27 +67,15 @@ class OmeImage:
         own = self.array
         form = own.metadata.zarr_format
         group = zarr.open_group(path, mode="a", zarr_format=form)
-        more: dict[str, Any] = {"order": own.order}
-        if form == 3:
-            more = {"serializer": own.serializer, "dimension_names": own.metadata.dimension_names}
+        stored = storage(own)
         if form == 2:
-            more["chunk_key_encoding"] = {"name": "v2", "separator": own.metadata.dimension_separator}
+            stored["chunk_key_encoding"] = {"name": "v2", "separator": own.metadata.dimension_separator}
         size, count = lazy.shape[-2:], 0
         for level in range(len(self.steps)):
             if level:
                 lazy = _halved(da.from_zarr(path / str(level - 1)))
             lazy = lazy.rechunk(tuple(map(min, own.shards or own.chunks, lazy.shape)))
-            written: Any = group.create_array(
-                str(level),
-                shape=lazy.shape,
-                dtype=lazy.dtype,
-                chunks=own.chunks,
-                shards=own.shards,
-                filters=own.filters,
-                compressors=own.compressors,
-                fill_value=own.fill_value,
-                **more,
-            )
+            written: Any = group.create_array(str(level), shape=lazy.shape, dtype=lazy.dtype, **stored)
             da.store(lazy, written, lock=False)
             count += 1
             if min(lazy.shape[-2:]) < 2:
@@ -115,6 +103,15 @@ class OmeImage:
         image["datasets"] = levels
         place["multiscales"] = [image]
         return attrs
+
+
+def storage(array: Any) -> dict[str, Any]:
+    """How a Zarr array is stored, as arguments for the creation of another one."""
+    names = ["chunks", "shards", "filters", "compressors", "fill_value"]
+    if array.metadata.zarr_format == 2:
+        return {name: getattr(array, name) for name in [*names, "order"]}
+    own = {name: getattr(array, name) for name in [*names, "serializer"]}
+    return {**own, "dimension_names": array.metadata.dimension_names}
 
 
 def _halved(array: da.Array) -> da.Array:

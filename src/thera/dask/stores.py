@@ -15,7 +15,7 @@ from dask.callbacks import Callback
 from thera.dask.accessor import scale_dataset
 from thera.dask.arrays import Settings, scale_chunks
 from thera.dask.coordinates import spatial_dims
-from thera.dask.ome import OmeImage, image_of
+from thera.dask.ome import OmeImage, image_of, storage
 from thera.errors import ImageFileError, InvalidInput, TheraError
 from thera.files import held, replacing_path
 from thera.imaging.sizing import TargetSize
@@ -88,22 +88,13 @@ def _array(source: Path, output: Path, node: Any, target: TargetSize, settings: 
     stored = lazy.rechunk(tuple(map(min, node.shards or node.chunks, lazy.shape)))
 
     def write(path: Path) -> None:
-        form = node.metadata.zarr_format
-        own = {"order": node.order}
-        if form == 3:
-            own = {"serializer": node.serializer, "dimension_names": node.metadata.dimension_names}
         written: Any = zarr.create_array(
             path,
             shape=stored.shape,
             dtype=stored.dtype,
-            chunks=node.chunks,
-            shards=node.shards,
-            filters=node.filters,
-            compressors=node.compressors,
-            fill_value=node.fill_value,
-            zarr_format=form,
+            zarr_format=node.metadata.zarr_format,
             attributes=dict(node.attrs),
-            **own,
+            **storage(node),
         )
         da.store(stored, written, lock=False)
 
