@@ -104,7 +104,7 @@ def _finite(decibels: float) -> float | None:
 
 
 def aliasing_markdown(records: Sequence[Record]) -> str:
-    """The table of both."""
+    """A Markdown table of aliasing and equivariance, a row for each method."""
     scales = list(records[0]["aliasing"])
     header = ["", *(f"×{scale}" for scale in scales), "turn, dB", "shift, dB"]
     rows = []
