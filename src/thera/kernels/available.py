@@ -8,15 +8,29 @@ import torch
 from torch import Tensor
 
 TRITON = find_spec("triton") is not None
-SHARED_MEMORY = 200 << 10  # bytes per program: server GPUs from Hopper on have them, desktop GPUs do not
+# Bytes of shared memory per program. Server GPUs from Hopper on have the first, all others from Ampere on the
+# second: A100 (sm_80) 163 KiB, desktop GPUs (sm_86, sm_89, sm_120) 99 KiB.
+LARGE, SMALL = 200 << 10, 99 << 10
+
+
+@torch.compiler.assume_constant_result
+def can_run_kernels() -> bool:
+    """True if there is Triton and the current GPU can run the kernels with their smaller tiles."""
+    return TRITON and _shared_memory() >= SMALL
 
 
 @torch.compiler.assume_constant_result
 def can_run_large_kernels() -> bool:
-    """True if there is Triton and the current GPU has a large shared memory."""
+    """True if there is Triton and the current GPU can run the kernels with their larger tiles, too."""
+    return TRITON and _shared_memory() > LARGE
+
+
+def _shared_memory() -> int:
+    """The bytes that a program can have on the current GPU. 0 if there is none, or one by AMD."""
+    if not torch.cuda.is_available():
+        return 0
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    memory = getattr(properties, "shared_memory_per_block_optin", 0)  # AMD GPUs do not report it
-    return TRITON and memory > SHARED_MEMORY
+    return getattr(properties, "shared_memory_per_block_optin", 0)
 
 
 def matmul_dtype(x: Tensor) -> torch.dtype:

@@ -15,10 +15,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from thera.kernels.available import can_run_large_kernels
 from thera.kernels.common import MULTIPROCESSORS, Tile, sine
 
 CHANNELS = 3
 TILE = Tile(pixels=64, warps=4, stages=2)
+SMALL_TILE = Tile(pixels=32, warps=4, stages=2)  # where shared memory is small
 CHUNK = {64: 32, 128: 16}  # components at a time, by the number of features: what fits a multiprocessor
 MOST_OFFSETS = 64  # of the table, that one program takes
 
@@ -124,7 +126,8 @@ def oscillations(
     h, w, C = features.shape
     K, offsets = len(table) // 2, table.shape[1]
     BK, BO = CHUNK[C], max(16, min(MOST_OFFSETS, triton.next_power_of_2(offsets)))
-    tiles = triton.cdiv(h * w, TILE.pixels), triton.cdiv(offsets, BO)
+    tile = TILE if can_run_large_kernels() else SMALL_TILE
+    tiles = triton.cdiv(h * w, tile.pixels), triton.cdiv(offsets, BO)
     # With few cells, several programs share the components of each: otherwise most of the GPU is idle.
     shares = 1
     while K // BK % (2 * shares) == 0 and 2 * shares * tiles[0] * tiles[1] <= MULTIPROCESSORS:
@@ -135,6 +138,6 @@ def oscillations(
         _oscillations[(*tiles, shares)](
             features, *layer, down, along, table, out, h * w, w, offsets,
             C=C, K=K, SHIFTED=shift is not None, STEPS=K // BK // shares,
-            BM=TILE.pixels, BK=BK, BO=BO, **TILE.launch(),
+            BM=tile.pixels, BK=BK, BO=BO, **tile.launch(),
         )  # fmt: skip
     return out[0] if shares == 1 else out.sum(0)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from thera.field.head import Array, Head, Shift
-from thera.kernels.available import can_run_large_kernels
+from thera.kernels.available import can_run_kernels
 
 # The settings belong to the process: without a lock, two threads could leave them changed.
 _SETTINGS = RLock()
@@ -48,7 +48,7 @@ class CudaHead(Head):
         if self.weight.is_cuda:  # type: ignore[union-attr]
             with torch.cuda.device_of(self.weight):
                 weight, bias = self.by_channel
-                if tf32 and can_run_large_kernels():
+                if tf32 and can_run_kernels():
                     from thera.kernels.render import LastLayer
 
                     if LastLayer.fits(len(weight), self.components.shape[1], len(bias)):

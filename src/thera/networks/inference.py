@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from thera.kernels.available import can_run_large_kernels
+from thera.kernels.available import can_run_kernels
 from thera.kernels.convnext.block import folded, forward
 from thera.kernels.convolution import convolve
 from thera.networks.convnext import Block, ConvNeXt
@@ -50,7 +50,7 @@ def use_kernels(network: Thera, operand: torch.dtype) -> None:
     """Replace what has a faster form, in place. operand: the 16-bit dtype of matrix products."""
     if isinstance(network.backbone, EDSR):
         network.backbone = FastEDSR(network.backbone)
-    if isinstance(network.hypernetwork, ConvNeXt) and can_run_large_kernels():
+    if isinstance(network.hypernetwork, ConvNeXt) and can_run_kernels():
         layers = network.hypernetwork.layers
         for i, layer in enumerate(layers):
             if isinstance(layer, Block):

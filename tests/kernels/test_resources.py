@@ -1,0 +1,130 @@
+"""The kernels fit the shared memory of GPUs older than Hopper, as compiled for them.
+
+No GPU is needed: launches are recorded instead of run, with tensors that have no memory. Each kernel is
+compiled as its largest model needs it.
+"""
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="needs Triton, which only comes with PyTorch for CUDA")
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.runtime.jit import JITFunction
+
+from thera.kernels import render
+from thera.kernels.available import SMALL
+from thera.kernels.convnext import block
+from thera.kernels.swin import attention, mlp, norm
+from thera.kernels.swin.sizes import ALIGNED_HIDDEN, ALIGNED_WIDTH, HEADS
+
+LIMITS = {80: 163 << 10, 86: 99 << 10, 89: 99 << 10}  # bytes per program: A100; RTX 30; RTX 40, L4, L40
+DESKTOP = 86
+HEIGHT, WIDTH = 344, 512
+PIXELS = HEIGHT * WIDTH
+TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16"}
+
+
+def tensor(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def half(*shape: int) -> torch.Tensor:
+    return tensor(*shape, dtype=torch.bfloat16)
+
+
+def blocks(width: int) -> None:
+    parameters = tensor(9, width), half(4 * width, width), tensor(4 * width), half(width, 4 * width)
+    block.forward(half(1, HEIGHT, WIDTH, width), *parameters, tensor(width), 1e-6, False)
+
+
+def mixing_backward(width: int) -> None:
+    x, unit, rstd = half(1, 64, 64, width), half(1, 64, 64, width), tensor(1, 64, 64)
+    taps, w1, b1, w2 = tensor(9, width), half(4 * width, width), tensor(4 * width), half(width, 4 * width)
+    block.fused_block_backward._init_fn(
+        x, x, unit, rstd, taps, w1, b1, w2, tensor(width), tensor(width), tensor(4 * width, width)
+    )
+
+
+def rendering(features: int, components: int) -> None:
+    layer = render.LastLayer(
+        tensor(4 * components, features), tensor(components, features), tensor(4 * components)
+    )
+    shift = tensor(HEIGHT, components), tensor(WIDTH, components)
+    render.oscillations(layer, tensor(HEIGHT, WIDTH, features), shift, tensor(2 * components, 64))
+
+
+def swin_attention() -> None:
+    attention.attention(half(PIXELS, 3 * ALIGNED_WIDTH), tensor(225, HEADS), None, 4, HEIGHT, WIDTH)
+
+
+def swin_expand() -> None:
+    mlp.expand(half(PIXELS, ALIGNED_WIDTH), half(ALIGNED_HIDDEN, ALIGNED_WIDTH), None, PIXELS)
+
+
+def swin_norm() -> None:
+    x = half(PIXELS, ALIGNED_WIDTH)
+    norm.product_sum_norm(x, x, half(ALIGNED_WIDTH, ALIGNED_WIDTH), 1e-6)
+
+
+@pytest.fixture
+def launches(monkeypatch, tmp_path):
+    """The launches of kernels, in order: the function, its arguments, and those given by name."""
+    found: list[tuple[JITFunction, tuple, dict]] = []
+
+    def record(self, *args, grid, warmup, **named):
+        found.append((self, args, named))
+
+    monkeypatch.setattr(JITFunction, "run", record)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    return found
+
+
+def shared_memory(launch: tuple[JITFunction, tuple, dict], capability: int) -> int:
+    """The bytes that a launch needs on a GPU of this compute capability, as compiled for it."""
+    function, args, named = launch
+    given = dict(zip((p.name for p in function.params), args, strict=False)) | named
+    signature, constants, attributes = {}, {}, {}
+    for i, parameter in enumerate(function.params):
+        value = given.pop(parameter.name)
+        if parameter.is_constexpr or value is None:
+            signature[parameter.name], constants[i,] = "constexpr", value
+        elif isinstance(value, torch.Tensor):
+            signature[parameter.name], attributes[i,] = TYPES[value.dtype], [["tt.divisibility", 16]]
+        else:
+            signature[parameter.name] = "fp32" if isinstance(value, float) else "i32"
+    options = {name: value for name, value in given.items() if value is not None}
+    source = ASTSource(function, signature, constants, attributes)
+    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options).metadata.shared
+
+
+KERNELS = {
+    "ConvNeXt": lambda: blocks(128),
+    "ConvNeXt backward": lambda: mixing_backward(128),
+    "rendering, Plus": lambda: rendering(128, 512),
+    "rendering, Pro": lambda: rendering(64, 512),
+    "attention": swin_attention,
+    "mlp": swin_expand,
+    "norm": swin_norm,
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_kernel_fits_a_desktop_gpu(kernel, launches):
+    KERNELS[kernel]()
+    assert 0 < shared_memory(launches[0], DESKTOP) <= LIMITS[DESKTOP]
+
+
+def test_other_gpus_older_than_hopper_need_no_more(launches):
+    swin_expand()
+    needed = {capability: shared_memory(launches[0], capability) for capability in LIMITS}
+    assert len(set(needed.values())) == 1 and min(LIMITS.values()) == SMALL
+
+
+def test_the_tile_for_a_large_shared_memory_would_not_fit(launches, monkeypatch):
+    """So the smaller one is needed, and the compiler's figure is one that a limit can catch."""
+    monkeypatch.setattr(render, "can_run_large_kernels", lambda: True)
+    rendering(128, 512)
+    assert LIMITS[DESKTOP] < shared_memory(launches[0], DESKTOP) < LIMITS[80]
