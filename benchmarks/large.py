@@ -1,7 +1,7 @@
 """What rasters larger than memory cost, on this machine.
 
     python benchmarks/large.py [--model edsr-air] [--quick] [--only workers tiling memory graphs rasters]
-    python benchmarks/large.py --only tile --device cuda    a Sentinel-2 tile on a GPU
+    python benchmarks/large.py --only tile --device cuda [--size 10980]    a Sentinel-2 tile on a GPU
 
 - workers: throughput per core of Dask clusters of one and of two workers, one thread each, and of independent
   processes, which show what the machine itself allows; in elapsed time, and in CPU time, which other programs
@@ -10,8 +10,8 @@
 - memory: peak resident memory of `thera upscale a.zarr` against the size of the raster;
 - graphs: CPU time to build the graph of a Dask array against its number of chunks;
 - rasters: CPU seconds for each megapixel and band of GeoTIFFs of 1,000², 2,000² and 4,000² pixels;
-- tile: elapsed seconds for four bands of 10,980² pixels, and what part of them reading, computing and writing
-  take in their threads. It runs only where it is named.
+- tile: elapsed seconds for four bands of 10,980² pixels, and how long each step takes in its thread: reading,
+  encoding, rendering, making samples, writing. It runs only where it is named, and needs rasterio, not Dask.
 
 Things that are compared are measured in turn, so that all see the same machine. Numbers are medians and
 ranges of repetitions.
@@ -29,23 +29,27 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-import dask.array as da
 import numpy as np
-import zarr
-from distributed import Client, LocalCluster
 
-import dask
 import thera
 from cli import peak_memory, photograph
-from thera.dask import tasks, upscale
 from thera.field.threads import one_core
-from thera.geo.reading import ReadAhead
-from thera.geo.upscaling import RasterOptions, RasterScaling, prepare_raster
-from thera.geo.writing import Writer
+from thera.geo.upscaling import RasterOptions, prepare_raster
 from thera.imaging.sizing import TargetSize
 from thera.memory import human_bytes
-from thera.models.choice import ModelChoice
+from thera.tiled import Options
 from thera.values.ranges import Range
+
+try:
+    import dask.array as da
+    import zarr
+    from distributed import Client, LocalCluster
+
+    import dask
+    from thera.dask import tasks, upscale
+    from thera.models.choice import ModelChoice
+except ModuleNotFoundError:  # on a machine for the tile alone
+    pass
 
 SCALE = 2.0
 PARTS_OF_SIDE = 4  # chunks along each side of a worker's raster; with fewer, uneven shares would show
@@ -241,38 +245,83 @@ def rasters(model: str, quick: bool) -> None:
             print(f"{f'{side}×{side}':>12} {took / (side**2 / 1e6):>8.2f}", flush=True)
 
 
-def tile(model: str, quick: bool, device: str = "auto") -> None:
-    """A Sentinel-2 tile: four bands of 10,980×10,980 pixels of 16 bits."""
-    side, bands = (1098, 4) if quick else (10_980, 4)
-    network = thera.load(model, device=device)
-    busy = {"reading": 0.0, "computing": 0.0, "writing": 0.0}
+class Steps:
+    """Seconds that each step takes, added up over its calls, in the thread that runs it."""
 
-    def timed(name: str, owner: type, method: str) -> None:
-        original = getattr(owner, method)
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.seconds: dict[str, float] = {}
 
-        def call(*given: object) -> object:
+    def time(self, name: str, owner: object, function: str) -> None:
+        """Measures a function from now on. On a GPU it waits for the results, which are otherwise late."""
+        original = getattr(owner, function)
+        self.seconds[name] = 0.0
+
+        def call(*given: object, **named: object) -> object:
             began = time.perf_counter()
             try:
-                return original(*given)
+                result = original(*given, **named)
+                if name == "encoding" and "cuda" in self.device:
+                    import torch
+
+                    torch.cuda.synchronize()
+                return result
             finally:
-                busy[name] += time.perf_counter() - began
+                self.seconds[name] += time.perf_counter() - began
 
-        setattr(owner, method, call)
+        setattr(owner, function, call)
 
-    timed("reading", ReadAhead, "_read")
-    timed("computing", RasterScaling, "_frame")
-    timed("writing", Writer, "_write")
+
+def tile(
+    model: str, quick: bool, device: str = "auto", precision: str = "f32", size: int = 10_980, gib: int = 4
+) -> None:
+    """A Sentinel-2 tile: four bands of 10,980×10,980 pixels of 16 bits."""
+    from thera.geo import upscaling, writing
+    from thera.geo.reading import ReadAhead
+    from thera.tiled import field
+    from thera.values.planes import Plane
+
+    side, bands = size // 10 if quick else size, 4
+    network = thera.load(model, device=device, precision=precision)
+    steps = Steps(network.info.device)
     with tempfile.TemporaryDirectory() as name:
-        source = geotiff(Path(name) / "tile.tif", side, bands)
         began = time.perf_counter()
-        scaled_file(source, Path(name) / "out.tif", network)
+        source = geotiff(Path(name) / "tile.tif", side, bands)
+        print(f"made the tile in {time.perf_counter() - began:.0f} s", flush=True)
+        small = geotiff(Path(name) / "warm.tif", min(side, 512), 1)
+        scaled_file(small, Path(name) / "warm-out.tif", network)  # loads libraries, compiles kernels
+        steps.time("value ranges", upscaling, "ranges")
+        steps.time("reading ahead", ReadAhead, "_read")
+        steps.time("frames", upscaling.RasterScaling, "_frame")
+        steps.time("encoding", thera.Model, "encode")
+        steps.time("rendering", field, "_rendered")
+        steps.time("samples", Plane, "put")
+        steps.time("writing", writing.Writer, "_write")
+        steps.time("overviews", writing, "_finish")
+        steps.time("reading back", writing, "_check")
+        began, last = time.perf_counter(), [time.perf_counter()]
+        done = [0]
+
+        def progress(pixels: int) -> None:
+            done[0] += pixels
+            if time.perf_counter() > last[0] + 10:
+                last[0] = time.perf_counter()
+                share = done[0] / (SCALE * side) ** 2
+                print(f"{share:>7.1%} after {last[0] - began:.0f} s", flush=True)
+
+        options = Options(memory=gib << 30)
+        job = prepare_raster(source, Path(name) / "out.tif", network, TargetSize(scale=SCALE), options)
+        job.run(progress)
         took = time.perf_counter() - began
+        files = [human_bytes(file.stat().st_size) for file in (source, Path(name) / "out.tif")]
     where = f"{network.info.engine} on {network.info.device}, {network.info.precision}"
-    print(f"\n{side}×{side}, {bands} bands, at ×{SCALE:g} with {model} ({where})")
-    print(f"{'elapsed':>12} {took:>8.1f} s, {took / (bands * side**2 / 1e6):.3f} s per megapixel and band")
-    for name, each in busy.items():
-        print(f"{name:>12} {each:>8.1f} s, {each / took:.0%} of the time")
-    print(f"{'the rest':>12} {took - busy['computing']:>8.1f} s: ranges, overviews, reading the file back")
+    print(f"\n{side}×{side}, {bands} bands, at ×{SCALE:g} with {model} ({where}), in frames of {job.frame}")
+    print(f"{job.plan.overlap:.2f} pixels encoded for each of the input, within {gib} GiB")
+    print(f"{files[0]} in, {files[1]} out; reading, computing and writing overlap")
+    print(f"{'elapsed':>16} {took:>8.1f} s, {took / (bands * side**2 / 1e6):.3f} s per megapixel and band")
+    for step, each in steps.seconds.items():
+        print(f"{step:>16} {each:>8.1f} s, {each / took:.0%} of the time")
+    print("Frames hold encoding, rendering and samples; reading ahead and writing run beside them.")
 
 
 PARTS = {
@@ -293,10 +342,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller rasters")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS][:-1])
     parser.add_argument("--device", default="auto", help="for the tile")
+    parser.add_argument("--precision", default="f32", help="for the tile, as bf16")
+    parser.add_argument("--gib", type=int, default=4, help="the memory limit for the tile (--memory)")
+    parser.add_argument("--size", type=int, default=10_980, help="the side of the tile in pixels")
     options = parser.parse_args()
     for part in options.only:
-        given = {"device": options.device} if part == "tile" else {}
-        PARTS[part](options.model, options.quick, **given)
+        given = ("device", "precision", "size", "gib") if part == "tile" else ()
+        PARTS[part](options.model, options.quick, **{name: getattr(options, name) for name in given})
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from thera.geo.raster import MOST_BANDS, describe, is_raster
 from thera.geo.reading import open_reader
 from thera.geo.upscaling import RasterOptions, prepare_raster
 from thera.imaging.sizing import TargetSize
+from thera.values.planes import Plane
 from thera.values.ranges import Stretch
 
 
@@ -195,6 +197,28 @@ def test_tiles_change_nothing_also_where_nodata_is_continued(make, model, photo,
     monkeypatch.setattr(upscaling, "MOST_TILES", 1)
     tiled = scaled(source, model, 1.5)
     np.testing.assert_allclose(tiled, whole, atol=2e-5)
+
+
+def test_samples_made_in_threads_beside_a_gpu_are_the_same(make, model, photo, monkeypatch):
+    source = make(bands_of(photo, "u2", 2, 100, 9000))
+    alone, threads = scaled(source, model, 1.5), set()
+    put = Plane.put
+    monkeypatch.setattr(Plane, "put", lambda *given: (threads.add(threading.get_ident()), put(*given)))
+    monkeypatch.setattr(upscaling, "Behind", lambda count, behind=upscaling.Behind: behind(2))
+    np.testing.assert_array_equal(scaled(source, model, 1.5), alone)
+    assert threading.get_ident() not in threads and threads
+
+
+def test_an_error_in_a_thread_that_makes_samples_ends_the_run(make, model, photo, monkeypatch, tmp_path):
+    def fails(*given):
+        raise MemoryError
+
+    source = make(bands_of(photo, "u2", 1, 100, 9000))
+    monkeypatch.setattr(Plane, "put", fails)
+    monkeypatch.setattr(upscaling, "Behind", lambda count, behind=upscaling.Behind: behind(2))
+    with pytest.raises(MemoryError):
+        scaled(source, model, 1.5)
+    assert [file.name for file in tmp_path.iterdir()] == [source.name]
 
 
 def test_tiles_without_a_valid_pixel_cost_nothing(make, model, photo, monkeypatch):

@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
@@ -39,6 +40,36 @@ Part = tuple[slice, slice]  # rows and columns of a frame
 GOOD_ENOUGH = 1.05
 #: The largest side of a frame, in tiles.
 MOST_TILES = 8
+#: Threads that make samples of what a GPU computes.
+THREADS = 4
+
+
+class Behind:
+    """Calls functions in so many threads, a few behind the thread that asks; at once if there are none."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = ThreadPoolExecutor(threads) if threads else None
+        self._most = 2 * threads
+        self._open: deque[Future[object]] = deque()
+
+    def __call__(self, function: Callable[..., object], *given: object) -> None:
+        if self._threads is None:
+            function(*given)
+            return
+        if len(self._open) == self._most:
+            self._open.popleft().result()
+        self._open.append(self._threads.submit(function, *given))
+
+    def __enter__(self) -> "Behind":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Waits for all calls, and raises the first error of one of them."""
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=kind is not None)
+        if kind is None:
+            for each in self._open:
+                each.result()
 
 
 class Choice(NamedTuple):
@@ -118,14 +149,16 @@ class RasterOptions:
 class Frame:
     """The samples of one frame of the output, h×w×bands, filled in group by group."""
 
-    def __init__(self, raster: Raster, valid: NDArray[np.bool_], samples: NDArray | None = None) -> None:
-        """`valid`: h×w×bands, which samples have a value."""
+    def __init__(self, raster: Raster, samples: NDArray, valid: NDArray[np.bool_] | None) -> None:
+        """`valid`: h×w×bands, which samples have a value; None if all have."""
         self.raster = raster
+        self.samples = samples
         self.valid = valid
-        self.samples = np.zeros(valid.shape, raster.dtype) if samples is None else samples
 
     def extent(self, group: Group) -> Part | None:
         """The smallest part with all valid samples of a group; None if there are none."""
+        if self.valid is None:
+            return slice(0, self.samples.shape[0]), slice(0, self.samples.shape[1])
         valid = self.valid[..., list(group.bands)]
         rows, cols = (np.flatnonzero(valid.any(axis=axes)) for axes in ((1, 2), (0, 2)))
         if not len(rows):
@@ -135,14 +168,18 @@ class Frame:
     def finished(self) -> NDArray:
         """All samples, with nodata at the invalid ones, or NaN or 0 if the raster has no nodata value."""
         if self.raster.declared is not None:
-            return marked(self.samples, self.valid, self.raster.declared)
+            return marked(self.samples, True if self.valid is None else self.valid, self.raster.declared)
+        if self.valid is None:
+            return self.samples
         nothing = self.raster.dtype.type(np.nan if self.raster.dtype.kind == "f" else 0)
         return np.where(self.valid, self.samples, nothing)
 
     @property
     def mask(self) -> NDArray[np.bool_] | None:
         """Where some band is valid, if the raster has a mask."""
-        return np.any(self.valid, axis=-1) if self.raster.masked else None
+        if not self.raster.masked:
+            return None
+        return np.ones(self.samples.shape[:2], bool) if self.valid is None else np.any(self.valid, axis=-1)
 
 
 @dataclass(frozen=True)
@@ -318,27 +355,31 @@ class RasterScaling(RasterJob):
         given, _ = reader.read((cells[0], cells[1], cells[2], cells[3]), own)
         frame.samples[..., own] = with_means(frame.samples[..., own], given)
         part = slice(box[0] - top, box[2] - top), slice(box[1] - left, box[3] - left)
-        frame.samples, frame.valid = frame.samples[part], frame.valid[part]
-        return frame
+        return Frame(frame.raster, frame.samples[part], None if frame.valid is None else frame.valid[part])
 
     def _rendered(self, reader: Samples, box: Box, progress: Callable[[int], object]) -> Frame:
         rows, cols = self._axes(box)
         # An output pixel is valid if the input pixel under its centre is.
         top, left = int(rows.cell[0]), int(cols.cell[0])
         window = (top, left, int(rows.cell[-1]) + 1, int(cols.cell[-1]) + 1)
-        samples, valid = reader.read(window, range(self.raster.count))
-        valid = np.ones(samples.shape, bool) if valid is None else valid
-        frame = Frame(self.raster, valid[np.ix_(rows.cell - top, cols.cell - left)])
+        _, valid = reader.read(window, range(self.raster.count))
+        if valid is not None:
+            valid = valid[np.ix_(rows.cell - top, cols.cell - left)]
+        samples = np.zeros((len(rows), len(cols), self.raster.count), self.raster.dtype)
+        frame = Frame(self.raster, samples, valid)
         area = len(rows) * len(cols)
         planes = planes_of(reader, self.raster.bands, self.spans, self.model.info.halo)
-        for i, plane in enumerate(planes):
-            part = frame.extent(plane.group)
-            if part is not None:
-                down, along = part
-                inner = (box[0] + down.start, box[1] + along.start, box[0] + down.stop, box[1] + along.stop)
-                grid = rows[down], cols[along]
-                fill(self.model, plane, self._plan(inner), self.options, frame.samples[part], grid)
-            progress(area * (i + 1) // len(planes) - area * i // len(planes))
+        # While a GPU computes a strip, processors make samples of those before, from what was read ahead.
+        beside = self.model.info.device != "cpu" and isinstance(reader, Ahead)
+        with Behind(THREADS if beside else 0) as call:
+            for i, plane in enumerate(planes):
+                part = frame.extent(plane.group)
+                if part is not None:
+                    down, along = part
+                    inner = box[0] + down.start, box[1] + along.start, box[0] + down.stop, box[1] + along.stop
+                    plan, grid = self._plan(inner), (rows[down], cols[along])
+                    fill(self.model, plane, plan, self.options, frame.samples[part], grid, call)
+                progress(area * (i + 1) // len(planes) - area * i // len(planes))
         return frame
 
 

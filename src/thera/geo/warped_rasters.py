@@ -43,7 +43,7 @@ class WarpedRaster(RasterJob):
 
     def _frame(self, reader: Samples, box: Box, progress: Callable[[int], object]) -> Frame:
         samples, valid = self.warp.warped(reader, self.raster.bands, self.spans, box, progress)
-        return Frame(self.written, valid, samples)
+        return Frame(self.written, samples, valid)
 
 
 def prepare_warped_raster(

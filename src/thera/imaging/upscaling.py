@@ -1,7 +1,7 @@
 """Scales pictures and arrays in memory, one group of bands after the other."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -101,10 +101,12 @@ def fill(
     options: Options,
     out: NDArray,
     grid: tuple[Axis, Axis] | None = None,
+    call: Callable[..., object] = lambda put, *strip: put(*strip),
 ) -> None:
     """Stores one plane in its bands of `out`, h×w×bands samples at the output pixels of a plan or a grid.
 
     An alpha that is constant in all needed cells is copied without running the network.
+    `call`: calls a function that stores a strip, now or in another thread.
     """
     rows, cols = grid or plan.grid
     if plane.group.alpha and out.size:
@@ -114,5 +116,5 @@ def fill(
             return
     done = 0
     for strip in TiledField(model, plane, options).rows(plan, grid=(rows, cols)):
-        plane.put(strip.values, strip.rows, strip.cols, out[done : done + len(strip.rows)])
+        call(plane.put, strip.values, strip.rows, strip.cols, out[done : done + len(strip.rows)])
         done += len(strip.rows)
