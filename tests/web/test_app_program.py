@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import io
+import socket
 import tempfile
 import time
 from pathlib import Path
@@ -17,7 +18,7 @@ from PIL import Image
 from unpacking import unpack
 
 from thera.cli.main import run
-from thera.errors import ImageFileError
+from thera.errors import ImageFileError, TheraError
 from thera.field import HeatField
 from thera.tiled import TiledField
 from thera.web import gallery, tiles
@@ -418,12 +419,15 @@ def test_the_page_may_load_nothing_from_elsewhere(client: Any) -> None:
     assert "http://" not in answer.text and "https://" not in answer.text
 
 
-def test_the_socket_is_on_loopback_and_another_port_is_found() -> None:
+def test_the_socket_is_on_loopback_and_takes_connections_before_its_address_is_told() -> None:
     from thera.cli.app import listening
 
     with listening(0) as first:
         host, port = first.getsockname()
         assert host == "127.0.0.1" and port > 0
+        socket.create_connection((host, port), timeout=10).close()
+        with pytest.raises(TheraError, match=f"The port {port} of 127.0.0.1 cannot be used"):
+            listening(port)
 
 
 def test_a_raster_is_downloaded_as_the_program_scales_it(client: Any, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Where the page is looked for first; another free port is taken when this one is not.
 PORT = 8372
+#: Connections that may wait before the server takes them, as many as uvicorn allows.
+BACKLOG = 2048
 
 
 @click.command("app")
@@ -113,4 +115,5 @@ def listening(port: int | None, host: str = "127.0.0.1") -> socket.socket:
                 f"The port {port} of {host} cannot be used ({error.strerror}): choose another."
             ) from error
         listener.bind((host, 0))
+    listener.listen(BACKLOG)  # now: whoever reads the address may ask at once
     return listener

@@ -46,9 +46,11 @@ def create_app(server: Server) -> FastAPI:
     app.add_middleware(OpenToAll)
     app.add_exception_handler(TheraError, refuse)
 
-    @app.api_route(PREFIX + "{path:path}", methods=["GET", "HEAD", "OPTIONS"])
     async def image(request: Request) -> Response:
         return await while_connected(request, server.answer(request))
+
+    # A plain route: FastAPI's own would take a tenth of a cached tile's time to find no parameters.
+    app.add_route(PREFIX + "{path:path}", image, methods=["GET", "HEAD", "OPTIONS"])
 
     @app.api_route("/images.json", methods=["GET", "HEAD"])
     def images() -> dict[str, object]:

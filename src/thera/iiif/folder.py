@@ -56,7 +56,7 @@ class Folder:
             raise ImageFileError(f"The folder {path} cannot be served: {error.strerror or error}.") from error
         if not self.path.is_dir():
             raise ImageFileError(f"{path} is no folder: give the folder that the images are in.")
-        self.zoom = zoom
+        self.zoom, self._root = zoom, str(self.path)
 
     def find(self, encoded: str) -> ImageFile:
         """The image of a percent-encoded identifier.
@@ -82,16 +82,18 @@ class Folder:
         # Hidden files are not for everyone; "" and ".." would name another place.
         if any(not part or part.startswith(".") or not part.isprintable() for part in parts):
             raise unknown
-        if "." in parts[-1] and Path(name).suffix.lower() not in READABLE_SUFFIXES:
+        if "." in parts[-1] and os.path.splitext(name)[1].lower() not in READABLE_SUFFIXES:
             raise unknown
+        # Every tile comes this way: `os.path` takes a third of the time of `pathlib`.
         try:
-            path = (self.path / name).resolve(strict=True)
-            status = path.stat()
-        except (OSError, ValueError, RuntimeError):  # nothing there, not a name at all, a circle of links
+            path = os.path.realpath(os.path.join(self._root, name), strict=True)
+            status = os.stat(path)
+        except (OSError, ValueError):  # nothing there, not a name at all, a circle of links
             raise unknown from None
-        if self.path not in path.parents or not stat.S_ISREG(status.st_mode):
+        if not path.startswith(os.path.join(self._root, "")) or not stat.S_ISREG(status.st_mode):
             raise unknown
-        return ImageFile(name, path, (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino))
+        version = status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
+        return ImageFile(name, Path(path), version)
 
     def names(self) -> Iterator[str]:
         """The names of all images, those of a folder before those of the folders in it."""

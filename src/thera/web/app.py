@@ -39,6 +39,8 @@ LIVE_MODEL = "edsr-air"
 MOST_BYTES = 1 << 30
 #: Tiles that are rendered at once.
 TILES_AT_ONCE = 2
+#: Seconds without work before a model's speed is measured: a picture that was just opened is encoded first.
+IDLE = 1.0
 #: Bytes of a packed field that are sent at a time.
 CHUNK = 1 << 22
 #: Pixels of a thumbnail.
@@ -251,15 +253,17 @@ def _jobs(app: FastAPI, gallery: Gallery, queue: Queue) -> None:
 
 def _measure(gallery: Gallery, queue: Queue) -> None:
     """Measures all models, whenever nothing else is to be done."""
-    for model in gallery.models:
-        if queue.closed:
-            return
-        while not gallery.all() or any(job.active for job in (*queue.all("field"), *queue.all("download"))):
+    models, idle = gallery.models, 0.0
+    while models and not queue.closed:
+        jobs = (*queue.all("field"), *queue.all("download"))
+        if not gallery.all() or any(job.active for job in jobs):
+            idle = 0.0
+        if idle >= IDLE:
+            gallery.measure(models.pop(0))
+            queue.changed()
+        else:
             time.sleep(0.2)
-            if queue.closed:
-                return
-        gallery.measure(model)
-        queue.changed()
+            idle += 0.2
 
 
 async def _receive(request: Request, path: Path) -> None:

@@ -33,6 +33,13 @@ export class Painter {
     this.sheetFilter = "";
   }
 
+  /** Compiles what most pictures are drawn with, so that the first one need not wait for it. */
+  warm() {
+    this.use(view(0, 0, false, false), {});
+    this.gl.viewport(0, 0, 1, 1);
+    this.gl.drawArrays(this.gl.TRIANGLES, 0, 3);
+  }
+
   /** The largest side of a field that this GPU can hold, in cells. */
   get largest() {
     return this.gl.getParameter(this.gl.MAX_TEXTURE_SIZE);
@@ -64,12 +71,20 @@ export class Painter {
     this.field = { texture, window, size: [height, width], bank, count, kappa: field.kappa, finest };
   }
 
-  /** Sets the pixels that other methods enlarge: an ImageBitmap or a canvas. */
+  /** Sets the pixels that other methods enlarge: an ImageBitmap or a canvas; null removes them. */
   setPixels(image) {
     const { gl } = this;
     if (this.pixels) gl.deleteTexture(this.pixels);
+    this.pixels = null;
+    if (!image) return;
     this.pixels = nearest(gl, gl.TEXTURE_2D);
     gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA8, gl.RGBA, gl.UNSIGNED_BYTE, image);
+  }
+
+  /** Removes the picture. */
+  clear() {
+    this.setField(null);
+    this.setPixels(null);
   }
 
   forgetSheets() {
@@ -90,6 +105,7 @@ export class Painter {
    */
   paint(mapping, [rows, cols], picture, look, columns = null) {
     const { gl, field } = this;
+    if (!field && !this.pixels) return gl.clear(gl.COLOR_BUFFER_BIT);
     const sizes = footprints(mapping, [rows, cols], look);
     const turned = !aligned(mapping);
     if (field) this.prepareSheets(sizes, turned, look);

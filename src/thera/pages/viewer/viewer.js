@@ -99,6 +99,7 @@ export class Viewer {
     this.stop = listen(element, this.camera, () => this.moved());
     new ResizeObserver(() => this.#resize()).observe(element);
     this.#resize();
+    setTimeout(() => this.#opened || this.painter?.warm());
   }
 
   /** Shows a picture: its pixels at once, then its field. Resolves when it is complete. @param {Opened} opened */
@@ -106,7 +107,7 @@ export class Viewer {
     const turn = ++this.#opened;
     this.pending?.abort();
     this.pending = new AbortController();
-    this.painter?.setField(null);
+    this.painter?.clear();
     this.tiles?.clear();
     this.others?.clear();
     this.others = null;

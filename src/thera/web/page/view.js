@@ -19,6 +19,8 @@ export function createView(store, backend, element) {
   let opened = null;
   let model = "";
   let compared = "";
+  /** Resolves once the pixels of the picture are drawn. */
+  let pixels = Promise.resolve();
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let resting;
 
@@ -72,6 +74,8 @@ export function createView(store, backend, element) {
     const still = () => store.state.encoding?.picture === encoding.picture && !store.state.encoding.job &&
       store.state.encoding.model === encoding.model && store.state.encoding.region === region;
     try {
+      await pixels; // a person sees the picture first: encoding takes all cores
+      if (!still()) return;
       const job = await backend.encode(picture, encoding.model, region);
       if (!still()) return void backend.remove(job).catch(() => {});
       store.set(withJob(store.state, job));
@@ -150,13 +154,13 @@ export function createView(store, backend, element) {
   /** @param {Picture} picture */
   function open(picture) {
     store.set({ view: { ...store.state.view, near: false } });
-    viewer.open({
+    pixels = viewer.open({
       width: picture.width,
       height: picture.height,
       image: backend.image(picture),
       tiles: backend.can.tiles ? (tile) => backend.tile(picture, store.state.model, tile) : null,
       wait: true,
-    });
+    }).catch(() => {}); // the status says what is drawn
   }
 
   store.subscribe(reconcile);
