@@ -14,7 +14,10 @@ from PIL import ExifTags, Image, ImageCms
 
 from thera import Gaussian, upscale
 from thera.geo import files as geo_files
+from thera.imaging.picture import Picture
 from thera.imaging.reading import read
+from thera.imaging.writing import write
+from thera.values.transfer import SRGB, to_light
 
 ASTRONAUT = Path(__file__).parents[2] / "docs" / "images" / "astronaut.png"
 
@@ -113,10 +116,34 @@ def test_16_bits_stay_16_bits_and_are_computed_as_such(thera, tmp_path, photo, s
 def test_bytes_become_floats_where_the_format_has_only_those(thera, tmp_path, as_bytes):
     Image.fromarray(as_bytes).save(tmp_path / "a.png")
     result = thera("upscale", tmp_path / "a.png", tmp_path / "a.hdr", "-s", 1)
-    assert result.status == 0 and "8-bit samples became 32-bit" in result.err and "linear light" in result.err
-    assert (
-        np.abs(255 * read(tmp_path / "a.hdr").samples - as_bytes).max() < 2
-    )  # Radiance has 8 bits a channel
+    assert result.status == 0 and "8-bit samples became 32-bit" in result.err
+    light = read(tmp_path / "a.hdr").samples
+    expected = to_light(as_bytes / np.float32(255), SRGB)
+    assert np.abs(light - expected).max() < 0.005  # Radiance has 8 bits a channel
+    assert thera("upscale", tmp_path / "a.hdr", tmp_path / "b.png", "-s", 1).status == 0
+    # A pixel's three mantissas share an exponent: beside a bright channel a dark one is coarse.
+    assert np.abs(read(tmp_path / "b.png").samples / 257 - as_bytes).mean() < 1
+
+
+def test_light_is_shown_to_the_network_as_srgb_and_written_as_light(thera, tmp_path, photo):
+    """The same picture as light and as sRGB becomes the same picture, and a PNG cuts off what overshoots."""
+    pytest.importorskip("OpenEXR")
+    photo = photo[:24, :24].astype(np.float32)
+    tifffile.imwrite(tmp_path / "a.tif", photo, photometric="rgb")
+    write(tmp_path / "a.exr", Picture.of_channels(to_light(photo, SRGB)))
+    for name in ("a.tif", "a.exr"):
+        assert thera("upscale", tmp_path / name, "-s", 2, "-m", "edsr-air").status == 0
+    stored, light = (read(tmp_path / name).samples for name in ("a_x2.tif", "a_x2.exr"))
+    np.testing.assert_allclose(light, to_light(stored, SRGB), atol=2e-5)
+    bright = to_light(stored, SRGB)
+    bright[:8, :8] = -0.1, 5.0, 0.5
+    write(tmp_path / "b.exr", Picture.of_channels(bright))
+    result = thera("upscale", tmp_path / "b.exr", tmp_path / "b.png", "-s", 1)
+    assert result.status == 0 and "beyond black and white" in result.err
+    made = read(tmp_path / "b.png")
+    np.testing.assert_allclose(made.samples[8:] / 65535, np.clip(stored, 0, 1)[8:], atol=1e-4)
+    assert made.samples[0, 0] / 65535 == pytest.approx([0, 1, 0.7354], abs=1e-3)
+    assert made.metadata.cicp is None  # it is sRGB
 
 
 def test_a_float_tiff_comes_back_in_its_own_range(thera, tmp_path, photo):
@@ -358,9 +385,13 @@ def test_a_photograph_is_scaled_down_without_aliasing(thera, tmp_path):
     image = Image.open(ASTRONAUT).crop((60, 20, 188, 148))
     image.save(tmp_path / "a.png")
     assert thera("upscale", tmp_path / "a.png", "-s", 0.25).status == 0
-    ours = np.asarray(Image.open(tmp_path / "a_x0.25.png"), float)
-    averaged = np.asarray(image.resize((32, 32), Image.Resampling.BICUBIC), float)  # Pillow's is antialiased
-    skipped = np.asarray(image, float)[2::4, 2::4]
+    ours, own = (
+        to_light(np.asarray(each, np.float32) / 255, SRGB)
+        for each in (Image.open(tmp_path / "a_x0.25.png"), image)
+    )
+    channels = [Image.fromarray(np.ascontiguousarray(own[..., c])) for c in range(3)]
+    averaged = np.stack([c.resize((32, 32), Image.Resampling.BICUBIC) for c in channels], -1)  # antialiased
+    skipped = own[2::4, 2::4]
     assert np.abs(ours - averaged).mean() < 0.4 * np.abs(skipped - averaged).mean()
 
 
@@ -551,10 +582,13 @@ def test_values_that_nobody_sees_are_no_reason_to_refuse_a_format(thera, tmp_pat
 
 def test_linear_light_changes_what_is_scaled_down(thera, tmp_path, png):
     (tmp_path / "a.png").write_bytes(png)
-    for name, *options in (("b.png",), ("c.png", "--linear")):
-        assert thera("upscale", tmp_path / "a.png", tmp_path / name, "-s", 0.5, *options).status == 0
-    stored, linear = (np.asarray(Image.open(tmp_path / name), int) for name in ("b.png", "c.png"))
+    names = ("b.png", "c.png", "d.png")
+    for name, option in zip(names, ("--no-linear", "--linear"), strict=False):
+        assert thera("upscale", tmp_path / "a.png", tmp_path / name, "-s", 0.5, option).status == 0
+    assert thera("upscale", tmp_path / "a.png", tmp_path / "d.png", "-s", 0.5).status == 0
+    stored, linear, default = (np.asarray(Image.open(tmp_path / name), int) for name in names)
     assert linear.mean() > stored.mean() + 0.1
+    np.testing.assert_array_equal(default, linear)
 
 
 def test_an_output_with_a_slash_is_a_folder_even_if_it_is_new(thera, tmp_path, png):

@@ -11,10 +11,14 @@ from thera.errors import InvalidInput
 from thera.field.grid import Axis
 from thera.imaging.files import FileOptions, prepare_file
 from thera.imaging.light import write_hdr
+from thera.imaging.metadata import Metadata
 from thera.imaging.picture import Picture
 from thera.imaging.reading import read
 from thera.imaging.sizing import TargetSize
+from thera.imaging.srgb import srgb_planes
+from thera.imaging.upscaling import scale_picture
 from thera.memory import human_bytes, parse_bytes
+from thera.tiled import Options
 from thera.values.alpha import AlphaLimits
 from thera.values.planes import interpolated, interpolated_at
 from thera.values.ranges import Range
@@ -289,16 +293,64 @@ def test_ranges_of_floats_leave_out_outliers_and_are_the_same_in_pieces():
     assert Range.of(far).high < 1100
 
 
-def test_bright_dots_keep_their_light_in_linear_light_alone(tmp_path):
+@pytest.mark.parametrize(("transfer", "level"), [(SRGB, 65535), (PQ, 50000), (HLG, 60000)])
+def test_bright_dots_keep_their_light_when_a_picture_becomes_smaller(tmp_path, transfer, level):
     dots = np.zeros((48, 48, 3), np.uint16)  # 8 bits would round faint light to black
-    dots[6::12, 6::12] = 65535
-    light = []
-    for linear in (False, True):
-        picture = replace(Picture.of_channels(dots), linear=linear)
-        output = tmp_path / f"{linear}.png"
-        prepare_file(picture, output, thera.load("edsr-air"), TargetSize(scale=0.25)).run()
-        light.append(16 * to_light(read(output).samples / np.float32(65535), SRGB).sum() / (16 * 3))
-    assert light[0] < 0.3 and light[1] == pytest.approx(1, abs=0.15)
+    dots[6::12, 6::12] = level
+    metadata = Metadata(cicp=None if transfer == SRGB else bytes([9, transfer, 0, 1]))
+    picture, model, light = Picture.of_channels(dots, metadata), thera.load("edsr-air"), []
+    for linear in (False, True, None):
+        output, file = tmp_path / f"{linear}.png", FileOptions(linear=linear)
+        prepare_file(picture, output, model, TargetSize(scale=0.25), file=file).run()
+        made = read(output)
+        assert made.metadata.cicp == metadata.cicp
+        before, after = (to_light(s / np.float32(65535), transfer) for s in (dots, made.samples))
+        light.append(16 * after.sum() / before.sum())
+    assert light[0] < 0.3 and light[1] == pytest.approx(1, abs=0.15) and light[2] == light[1]
+
+
+def test_only_what_becomes_smaller_and_has_known_light_is_scaled_in_light_unasked():
+    def chosen(shape, dtype=np.uint8, size=(4, 4), **metadata):
+        return Picture.of_channels(np.ones(shape, dtype), Metadata(**metadata)).scaled_to(size, None).linear
+
+    assert chosen((8, 8, 3)) and chosen((8, 4, 1)) and chosen((8, 8, 3), np.uint16)
+    assert not chosen((4, 4, 3)) and not chosen((2, 8, 3)) and not chosen((2, 2, 3))
+    assert not chosen((8, 8, 1), np.uint16) and chosen((8, 8, 1), np.uint16, icc=b"profile")
+    assert not chosen((8, 8, 3), np.float32)
+    assert chosen((8, 8, 3), np.float32, cicp=bytes([1, LINEAR, 0, 1]))
+
+
+def test_highlights_of_light_keep_their_light_when_they_are_averaged():
+    light = np.full((24, 24, 3), 0.1, np.float32)
+    light[8:16, 8:16] = 30
+    picture = Picture.of_channels(light, Metadata(cicp=bytes([1, LINEAR, 0, 1])))
+    result = scale_picture(thera.load("edsr-air"), picture.scaled_to((12, 12), None), (12, 12), Options())
+    assert result.samples.mean() == pytest.approx(light.mean(), rel=0.03)
+
+
+def test_pillow_images_become_smaller_as_light_and_arrays_if_asked():
+    dots = np.zeros((32, 32, 3), np.uint8)
+    dots[4::8, 4::8] = 255
+    options = {"size": (16, 16), "model": thera.load("edsr-air")}
+    image = Image.fromarray(dots)
+    plain, light = thera.upscale(dots, **options), thera.upscale(dots, linear=True, **options)
+    np.testing.assert_array_equal(np.asarray(thera.upscale(image, **options)), light)
+    np.testing.assert_array_equal(np.asarray(thera.upscale(image, linear=False, **options)), plain)
+    assert light.mean() > 1.3 * plain.mean()
+
+
+@pytest.mark.parametrize("transfer", [SRGB, PQ, HLG])
+def test_scale_one_is_the_identity_in_light_too(transfer):
+    samples = np.arange(65536, dtype=np.uint16)[:: 65536 // (24 * 24 * 3)][: 24 * 24 * 3].reshape(24, 24, 3)
+    picture = replace(Picture.of_channels(samples), linear=True, transfer=transfer)
+    result = scale_picture(thera.load("edsr-air"), picture, (24, 24), Options())
+    np.testing.assert_array_equal(result.samples, samples)
+
+
+def test_the_app_and_the_server_show_light_as_srgb():
+    light = np.float32([[[0.5, 3.0, 0.0]]])
+    picture = Picture.of_channels(light, Metadata(cicp=bytes([1, LINEAR, 0, 1])))
+    np.testing.assert_allclose(srgb_planes(picture, 4)[0].cells((0, 0, 1, 1)) * 255, [[[188, 255, 0]]])
 
 
 def test_the_light_of_a_picture_is_known_when_its_metadata_are_dropped(tmp_path):
@@ -306,13 +358,14 @@ def test_the_light_of_a_picture_is_known_when_its_metadata_are_dropped(tmp_path)
     with open(tmp_path / "a.hdr", "wb") as file:
         write_hdr(file, Picture.of_channels(samples).layout, [samples])
     for strip in (False, True):
-        picture = FileOptions(linear=True, strip=strip).read(tmp_path / "a.hdr")
-        assert picture.planes(halo=4)[0].transfer == LINEAR
+        picture = FileOptions(strip=strip).read(tmp_path / "a.hdr")
+        assert picture.planes(halo=4)[0].codes == (LINEAR, SRGB, LINEAR)
 
 
 @pytest.mark.parametrize("transfer", [SRGB, LINEAR, PQ, HLG])
 def test_light_and_samples_are_inverse_to_each_other(transfer):
     values = np.linspace(0, 1, 301, dtype=np.float32)
     light = to_light(values, transfer)
-    assert (light[0], light[-1]) == pytest.approx((0, 1), abs=1e-4) and (np.diff(light) >= 0).all()
+    brightest = {PQ: 10_000 / 203, HLG: 12 / 3.1795}.get(transfer, 1)  # in units of white paper
+    assert (light[0], light[-1]) == pytest.approx((0, brightest), abs=1e-3) and (np.diff(light) >= 0).all()
     np.testing.assert_allclose(from_light(light, transfer), values, atol=1e-4)

@@ -87,9 +87,9 @@ STATUS = {"done": "done", "planned": "to do", "skipped": "already there", "faile
     help="The memory limit; it decides the size of tiles. [default: 4GiB, or half of the machine's]",
 )
 @click.option(
-    "--linear",
-    is_flag=True,
-    help="Scale in linear light: bright dots keep their light when a picture is scaled down.",
+    "--linear/--no-linear",
+    default=None,
+    help="Scale in linear light, so that bright dots keep their light. [default: when scaling down]",
 )
 @click.option("--format", "form", help=f"{', '.join(FORMATS)}, whatever OUTPUT's name says.")
 @click.option(

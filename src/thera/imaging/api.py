@@ -17,6 +17,8 @@ from thera.memory import default_memory, human_bytes, physical_memory
 from thera.models import Model, load
 from thera.tiled import Options
 from thera.values.meaning import AlphaUse, Groups, Meaning, Nodata, ValueRange
+from thera.values.planes import Codes
+from thera.values.transfer import LINEAR, SRGB
 
 from .picture import Picture
 from .reading import from_pillow
@@ -24,6 +26,7 @@ from .sizing import TargetSize
 from .upscaling import scale_array, scale_picture
 
 ImageLike = TypeVar("ImageLike")
+_LIGHT = Codes(SRGB, LINEAR, SRGB)
 
 
 def upscale(
@@ -43,6 +46,7 @@ def upscale(
     nodata: Nodata | None = None,
     alpha: AlphaUse | None = None,
     consistent: bool = False,
+    linear: bool | None = None,
 ) -> ImageLike:
     """An image at another scale, or of another `size` = (height, width), up or down.
 
@@ -57,6 +61,8 @@ def upscale(
     `model`: the name of a shipped model, a file, or a model from `thera.load`.
     `ensemble`: the mean over four rotations, a little better at four times the cost.
     `psf`: a filter of `thera.field`; the model's own Gaussian unless given.
+    `linear`: scale sRGB as linear light, so that bright dots keep their light. Unless given, Pillow images
+    are when they become smaller; arrays and tensors are not.
     `memory`: bytes to work in, beside the result; 4 GiB unless given, or half of a small machine's.
 
     What the samples of arrays and tensors mean, as for `thera.dask.upscale` and arrays of xarray:
@@ -97,7 +103,7 @@ def upscale(
     def scaled(array: NDArray) -> NDArray:
         samples = _checked(array, meaning)
         target, options = planned(samples)
-        result = scale_array(model, samples, target, meaning, options)
+        result = scale_array(model, samples, target, meaning, options, _LIGHT if linear else None)
         return result[..., 0] if array.ndim == 2 else result
 
     result: Any
@@ -110,7 +116,8 @@ def upscale(
         picture = from_pillow(image)
         if alpha == "data":
             picture = replace(picture, covers=False)
-        result = _to_pillow(scale_picture(model, picture, *planned(picture.samples)))
+        target, options = planned(picture.samples)
+        result = _to_pillow(scale_picture(model, picture.scaled_to(target, linear), target, options))
     elif isinstance(image, np.ndarray):
         result = scaled(image)
     elif hasattr(image, "detach"):

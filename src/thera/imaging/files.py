@@ -17,10 +17,12 @@ from thera.models import Model
 from thera.tiled import Options, Plan, TiledField, make_plan
 from thera.values.planes import Plane
 from thera.values.ranges import Range
+from thera.values.transfer import LINEAR, SRGB
 
+from .avif import named_colours
 from .formats import FORMATS, Format, format_of
 from .metadata import Metadata
-from .picture import CHANNELS, Layout, Picture, over
+from .picture import Layout, Picture, over
 from .reading import MAX_PIXELS, read
 from .sizing import TargetSize
 from .writing import encode
@@ -123,7 +125,7 @@ class FileOptions:
     `form`: the output's format; by default the one that its name says.
     `quality`: the quality of JPEG, JPEG XL, WebP and AVIF. `strip`: drop all metadata.
     `alpha`: "cover" for transparency, or "data" for an ordinary channel: colours count even where it is 0.
-    `linear`: scale in linear light, so that bright dots keep their light when a picture is scaled down.
+    `linear`: scale in linear light, so that bright dots keep their light. None: if a picture becomes smaller.
     """
 
     form: Format | None = None
@@ -132,17 +134,16 @@ class FileOptions:
     strip: bool = False
     alpha: Literal["cover", "data"] = "cover"
     max_pixels: int = MAX_PIXELS
-    linear: bool = False
+    linear: bool | None = None
 
     def read(self, source: Path) -> Picture:
         """The picture in a file, with its metadata unless `strip` drops it."""
         picture = read(source, self.max_pixels)
         covers = picture.covers and self.alpha == "cover"
-        picture = replace(picture, covers=covers, linear=self.linear)
+        picture = replace(picture, covers=covers)
         if not self.strip:
             return picture
-        transfer = picture.metadata.cicp[1] if picture.metadata.cicp else picture.transfer
-        return replace(picture, metadata=Metadata(), transfer=transfer)
+        return replace(picture, metadata=Metadata(), transfer=picture.encoding)
 
 
 def prepare_file(
@@ -154,11 +155,11 @@ def prepare_file(
     file: FileOptions | None = None,
 ) -> FileScaling:
     """Plans the scaling of a picture into the file `output`, and checks everything it needs."""
-    options = options or Options()
+    options, file = options or Options(), file or FileOptions()
     size = target.for_image(picture.layout.size)
     if target.resolution is not None:
         picture = replace(picture, metadata=picture.metadata.at(target.resolution))
-    result = check_picture(picture, size, output, file or FileOptions())
+    result = check_picture(picture.scaled_to(size, file.linear), size, output, file)
     picture = result.picture
     planes = picture.planes(model.info.halo)  # this also refuses NaN before anything is computed
     held = picture.samples.nbytes + result.held
@@ -176,7 +177,10 @@ def check_picture(picture: Picture, size: tuple[int, int], output: Path, file: F
     """Adapts a picture to the format of `output`, and checks that the file can hold it at `size`."""
     form = file.form or format_of(output)
     picture, dtype, notes = adapted(picture, form)
-    metadata, lost = picture.metadata.resized(picture.layout.size, size).fitting(form)
+    metadata = picture.metadata.resized(picture.layout.size, size)
+    if picture.written is not None and metadata.cicp is not None:
+        metadata = replace(metadata, cicp=named_colours(metadata.cicp[0], picture.written))
+    metadata, lost = metadata.fitting(form)
     alpha = picture.alpha and form.alpha
     layout = replace(picture.layout, height=size[0], width=size[1], dtype=dtype, alpha=alpha)
     check_limits(layout, form)
@@ -191,7 +195,16 @@ def adapted(picture: Picture, form: Format) -> tuple[Picture, np.dtype, list[str
     notes = []
     if picture.colour == "cmyk" and not form.cmyk:
         raise ImageFileError(f"{form.name.upper()} holds no CMYK: write TIFF or JPEG.")
-    if np.dtype(form.depths[-1]).kind != "f":
+    dtype = picture.samples.dtype
+    integers = np.dtype(form.depths[-1]).kind != "f"
+    if dtype.kind == "f" and integers and picture.encoding == LINEAR:
+        picture = replace(picture, written=SRGB)
+        seen = picture.visible
+        if seen.min() < 0 or seen.max() > 1:
+            notes.append(f"{form.name.upper()} holds nothing beyond black and white: it was cut off")
+    elif form.light and picture.encoding != LINEAR and dtype.kind != "f":
+        picture = replace(picture, written=LINEAR)
+    elif integers:
         cut = picture.without_darker()
         if cut is not picture and cut.planes(halo=1)[0].span == Range(0.0, 1.0):
             picture = cut
@@ -203,7 +216,6 @@ def adapted(picture: Picture, form: Format) -> tuple[Picture, np.dtype, list[str
             notes.append(f"{form.name.upper()} has no transparency: {loss}")
         if opaque or not picture.covers:
             picture = picture.without_alpha()
-    dtype = picture.samples.dtype
     if dtype.str[1:] not in form.depths:
         span = picture.planes(halo=1)[0].span  # of what can be seen
         if dtype not in (np.uint8, np.uint16) and span != Range(0.0, 1.0):
@@ -212,12 +224,10 @@ def adapted(picture: Picture, form: Format) -> tuple[Picture, np.dtype, list[str
                 f"{form.name.upper()} cannot hold {picture.layout.depth} values from {span.low:g} to"
                 f" {span.high:g}: {'write TIFF' if able else 'make them 32-bit or floats first'}."
             )
-        if dtype.kind == "f" and picture.samples[..., : CHANNELS[picture.colour]].max() > 1:
+        if picture.written is None and dtype.kind == "f" and picture.visible.max() > 1:
             notes.append(f"{form.name.upper()} holds nothing brighter than white: highlights were cut off")
         dtype = np.dtype(form.depths[-1])
         notes.append(f"{picture.layout.depth} samples became {8 * dtype.itemsize}-bit")
-        if dtype.kind == "f" and picture.samples.dtype.kind != "f":
-            notes.append(f"{form.name.upper()} is read as linear light, but values keep their encoding")
     return picture, dtype, notes
 
 

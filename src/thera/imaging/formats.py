@@ -28,6 +28,7 @@ class Format:
     max_pixels: int | None = None
     carries: Carried = USUAL
     streams: bool = False
+    light: bool = False  # samples are linear light
 
     @property
     def suffix(self) -> str:
@@ -67,9 +68,8 @@ FORMATS = {
         ),
         # imagecodecs writes no ICC profile.
         Format("jxl", (".jxl",), ("u1", "u2", "f4"), lossy=True, carries=frozenset({"exif", "xmp", "cicp"})),
-        # Both hold light, and say so by what they are.
-        Format("exr", (".exr",), ("f2", "f4"), carries=frozenset({"cicp"})),
-        Format("hdr", (".hdr",), ("f4",), alpha=False, carries=frozenset({"cicp"})),
+        Format("exr", (".exr",), ("f2", "f4"), carries=frozenset({"cicp"}), light=True),
+        Format("hdr", (".hdr",), ("f4",), alpha=False, carries=frozenset({"cicp"}), light=True),
         Format("bmp", (".bmp",), alpha=False, max_bytes=2**32 - 2**16, carries=frozenset({"dpi"})),
     )
 }

@@ -127,6 +127,8 @@ class Metadata:
                 reasons[name] = f"the {_NAMES[name]} is larger than a JPEG can carry"
         if self.dpi is not None and max(self.dpi) > _MOST_DPI.get(form.name, math.inf):
             reasons["dpi"] = f"a resolution of {max(self.dpi):g} per inch is more than the format can carry"
+        if form.light and self.cicp and self.cicp[0] != 1:
+            reasons["cicp"] = f"{form.name.upper()} has no place for the {_NAMES['cicp']}"
         if form.name == "jxl" and self.cicp and not _in_jxl(*self.cicp[:2]):
             reasons["cicp"] = "a JPEG XL has no number for this colour space"
         dropped: dict[str, Any] = dict.fromkeys(reasons)

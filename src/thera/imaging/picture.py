@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from thera.errors import ImageFileError
 from thera.values.bands import Bands, Group
-from thera.values.planes import ArraySamples, Plane
+from thera.values.planes import ArraySamples, Codes, Plane, with_codes
 from thera.values.ranges import PERCENTILES, Range, depth_name
-from thera.values.transfer import SRGB
+from thera.values.transfer import LINEAR, SRGB
 
 from .metadata import FROM_BOTTOM, FROM_RIGHT, SIDEWAYS, Metadata
 
@@ -67,7 +67,7 @@ class Picture:
     `samples` is H×W×C in the file's own sample type: the colours, then alpha (straight, never premultiplied).
     `notes` say what reading had to change, such as a palette into colours or one bit into grey.
     `linear`: it is scaled in linear light. `transfer`: the function from light to its samples (H.273), if
-    its metadata do not say it.
+    its metadata do not say it. `written`: that of its scaled samples; None for the same.
     """
 
     samples: NDArray
@@ -79,6 +79,7 @@ class Picture:
     format: str = ""
     linear: bool = False
     transfer: int = SRGB
+    written: int | None = None
 
     @classmethod
     def of_channels(cls, samples: NDArray, metadata: Metadata | None = None, format: str = "") -> "Picture":
@@ -129,10 +130,31 @@ class Picture:
         samples = ArraySamples(self.samples, self.bands)
         known = Range.of_type(self.samples.dtype)
         planes = [Plane(samples, group, known or self._span(group), halo) for group in self.bands.groups]
-        if self.linear:
-            transfer = self.metadata.cicp[1] if self.metadata.cicp else self.transfer
-            planes = [p if p.group.alpha or p.group.inks else replace(p, transfer=transfer) for p in planes]
+        stored = self.encoding
+        # Networks learnt sRGB; PQ and HLG are similar to it.
+        shown = LINEAR if self.linear else SRGB if stored == LINEAR else stored
+        codes = Codes(stored, shown, stored if self.written is None else self.written)
+        if len(set(codes)) > 1:
+            planes = with_codes(planes, codes)
         return planes[:-1] if self.uniform_alpha is not None else planes
+
+    @property
+    def encoding(self) -> int:
+        """The function from light to its samples (H.273)."""
+        return self.metadata.cicp[1] if self.metadata.cicp else self.transfer
+
+    def scaled_to(self, size: tuple[int, int], linear: bool | None) -> "Picture":
+        """The picture as it is scaled to `size` = (height, width): in linear light or not.
+
+        None: a picture that becomes smaller is, if it is known what light its samples stand for.
+        """
+        if linear is None:
+            dtype, (height, width) = self.samples.dtype, self.layout.size
+            known = self.metadata.cicp is not None or dtype == np.uint8
+            if dtype == np.uint16:  # grey without a profile may be a measurement
+                known = known or self.colour == "rgb" or self.metadata.icc is not None
+            linear = known and size != (height, width) and size[0] <= height and size[1] <= width
+        return replace(self, linear=linear)
 
     def empty_rows(self, count: int, layout: Layout) -> NDArray:
         """An array for rows of an output of `layout`. A uniform alpha is already filled in."""
@@ -144,7 +166,10 @@ class Picture:
     def _span(self, group: Group) -> Range:
         """The range of a group, from its visible samples only. Coloured inks and black share one range."""
         count = CHANNELS[self.colour]
-        return Range.of(self.visible if group.bands[0] < count else self.samples[..., count:])
+        if group.bands[0] >= count:
+            return Range.of(self.samples[..., count:])
+        span = Range.of(self.visible)
+        return Range(0.0, 1.0) if self.encoding == LINEAR and self.written == SRGB else span
 
     @property
     def visible(self) -> NDArray:

@@ -15,6 +15,7 @@ from thera.field.grid import Box
 from thera.values.bands import Bands
 from thera.values.planes import Plane, planes_of
 from thera.values.ranges import Range
+from thera.values.transfer import LINEAR, SRGB, recoded
 
 from .picture import CHANNELS, Colour, Picture
 
@@ -27,15 +28,19 @@ def srgb_planes(picture: Picture, halo: int) -> list[Plane]:
     alpha if that covers them and is not the same everywhere.
 
     A profile that cannot be read is ignored, as browsers do, and so is one that changes nothing. Sixteen bits
-    become eight where a profile has to be applied, as the conversion knows no more.
+    become eight where a profile has to be applied, as the conversion knows no more. So does light, of which
+    nothing is brighter than white.
     """
     own = picture.planes(halo)
     covers = own[-1].group.alpha
     transform = _transform(picture.metadata.icc, picture.colour)
-    if picture.colour != "cmyk" and (transform is None or not _changes(transform, picture.colour)):
+    light = picture.encoding == LINEAR
+    unchanged = transform is None or not _changes(transform, picture.colour)
+    if picture.colour != "cmyk" and not light and unchanged:
         return own if covers else own[:1]
     bands = Bands.of_colours("grey" if picture.colour == "grey" else "rgb", alpha=covers)
-    samples = SrgbSamples(picture, bands, transform, own[0].span, own[-1].span)
+    span = Range(0.0, 1.0) if light else own[0].span
+    samples = SrgbSamples(picture, bands, transform, span, own[-1].span)
     return planes_of(samples, bands, [_BYTES] * len(bands.groups), halo)
 
 
@@ -66,9 +71,10 @@ class SrgbSamples:
             samples = _to_bytes(window[..., -1:], self.alpha_span)
         else:
             colour = self.picture.colour
-            samples = _converted(
-                _to_bytes(window[..., : CHANNELS[colour]], self.span), colour, self.transform
-            )
+            window = window[..., : CHANNELS[colour]]
+            if self.picture.encoding == LINEAR:
+                window = recoded(self.span.normalise(window), LINEAR, SRGB)
+            samples = _converted(_to_bytes(window, self.span), colour, self.transform)
             samples = samples[..., 1:2] if colour == "grey" else samples
         return samples, self.bands.valid(samples, bands, alpha)
 

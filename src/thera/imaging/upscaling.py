@@ -14,7 +14,7 @@ from thera.tiled import Options, Plan, TiledField, make_plan
 from thera.values.bands import Bands
 from thera.values.consistency import whole_factors, with_means
 from thera.values.meaning import Meaning
-from thera.values.planes import ArraySamples, Plane, fill_reach, planes_of
+from thera.values.planes import ArraySamples, Codes, Plane, fill_reach, planes_of, with_codes
 from thera.values.ranges import Range, marked
 from thera.values.survey import Window, find_ranges
 
@@ -36,7 +36,12 @@ def scale_picture(model: Model, picture: Picture, size: tuple[int, int], options
 
 
 def scale_array(
-    model: Model, array: NDArray, size: tuple[int, int], meaning: Meaning, options: Options
+    model: Model,
+    array: NDArray,
+    size: tuple[int, int],
+    meaning: Meaning,
+    options: Options,
+    codes: Codes | None = None,
 ) -> NDArray:
     """An H×W×C array at another size. The result is part of the memory that `options` allow."""
     H, W, count = array.shape
@@ -50,11 +55,16 @@ def scale_array(
     ranges = find_ranges(bands, array.dtype, meaning.rule(count), windows)
     held = array.nbytes + size[0] * size[1] * count * array.dtype.itemsize
     plan = make_plan(model, (H, W), size, options, held=held)
-    return scale_samples(model, samples, ranges, plan, options)
+    return scale_samples(model, samples, ranges, plan, options, codes)
 
 
 def scale_samples(
-    model: Model, samples: ArraySamples, ranges: Sequence[Range], plan: Plan, options: Options
+    model: Model,
+    samples: ArraySamples,
+    ranges: Sequence[Range],
+    plan: Plan,
+    options: Options,
+    codes: Codes | None = None,
 ) -> NDArray:
     """The output of a plan, h×w×bands samples."""
     rows, cols = plan.grid
@@ -62,7 +72,8 @@ def scale_samples(
     out = np.zeros((len(rows), len(cols), bands.count), samples.dtype)
     marks = {band: mark for band, mark in enumerate(bands.nodata) if mark is not None}
     valid = _valid(samples, rows, cols) if marks else None
-    for plane in planes_of(samples, bands, ranges, model.info.halo):
+    planes = planes_of(samples, bands, ranges, model.info.halo)
+    for plane in planes if codes is None else with_codes(planes, codes):
         own = list(plane.group.bands)
         if valid is None or not marks.keys() >= set(own) or valid[..., own].any():
             fill(model, plane, plan, options, out)

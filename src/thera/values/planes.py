@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,15 @@ from thera.field.grid import Axis, Box
 from thera.values.alpha import ROUNDING, AlphaLimits, extreme, fill_invalid
 from thera.values.bands import Bands, Group
 from thera.values.ranges import MARGIN, NOT_FINITE, Range
-from thera.values.transfer import from_light, to_light
+from thera.values.transfer import WHITE, recoded
+
+
+class Codes(NamedTuple):
+    """The transfer functions of a picture's samples, of what a network is shown, and of what is written."""
+
+    stored: int
+    shown: int
+    written: int
 
 
 class Samples(Protocol):
@@ -80,7 +88,7 @@ class Plane:
     span: Range
     reach: int
     has_nodata: bool = False
-    transfer: int | None = None  # the network is shown the light that samples stand for, by this function
+    codes: Codes | None = None  # None: the network is shown samples as they are
 
     @property
     def keeps_flat(self) -> bool:
@@ -110,25 +118,31 @@ class Plane:
                 values = fill_invalid(np.where(valid, values, np.float32(0)), valid, self.levels, far)
             top, left = box[0] - wide[0], box[1] - wide[1]
             values = values[top : top + box[2] - box[0], left : left + box[3] - box[1]]
+        values = self._shown(values)
         if self._exceeds:
             values = np.clip(values, 0, 1)
         if self.group.inks:
             values = 1 - values
-        if self.transfer is not None:
-            values = to_light(values, self.transfer)
         return values if values.shape[2] == 3 else np.repeat(values, 3, axis=2)
+
+    def _shown(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Normalised samples as the network is shown them."""
+        return values if self.codes is None else recoded(values, self.codes.stored, self.codes.shown)
 
     @property
     def _exceeds(self) -> bool:
         """True if samples may lie beyond what the network is shown."""
+        if self.codes is not None and self.codes.stored in WHITE and self.codes.stored != self.codes.shown:
+            return True  # lights are brighter than white paper
         return not self.group.alpha and Range.of_type(self.samples.dtype) != self.span
 
     def _excess(self, box: Box) -> NDArray[np.float32] | None:
-        """What exceeds the span in a window, h×w×n; None if nothing does."""
+        """What exceeds black and white in a window as shown to the network, h×w×n; None if nothing does."""
         if not self._exceeds:
             return None
         samples, valid = self.samples.read(box, self.group.bands)
         values = self.span.normalise(samples if valid is None else np.where(valid, samples, self.span.low))
+        values = self._shown(values)
         excess = values - np.clip(values, 0, 1)
         if not np.isfinite(excess).all():
             raise InvalidInput(NOT_FINITE)
@@ -157,7 +171,7 @@ class Plane:
     def put(self, values: NDArray[np.float32], rows: Axis, cols: Axis, out: NDArray) -> None:
         """Stores n×W'×3 values in the group's bands of `out`, n×W'×bands samples at these output pixels."""
         limits = None
-        values = self._own(values)
+        values = _merged(values, len(self.group.bands))
         if self.group.alpha:
             box = self.alpha_window((rows.cell, cols.cell), (rows.step, cols.step))
             alpha = self.samples.read(box, self.group.bands)[0][..., 0]
@@ -174,12 +188,6 @@ class Plane:
                 )
         self.store(values, out, limits)
 
-    def _own(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The values of the group's bands, …×n, of what the network gave, …×3."""
-        if self.transfer is not None:
-            values = from_light(values, self.transfer)
-        return _merged(values, len(self.group.bands))
-
     def _light(self, excess: NDArray[np.float32]) -> NDArray[np.float32]:
         """What is added to the network's values: more ink is less light."""
         return -excess if self.group.inks else excess
@@ -192,7 +200,7 @@ class Plane:
         `footprint`: the size of the largest output pixel among them, in input pixels.
         """
         limits = None
-        values = self._own(values)
+        values = _merged(values, len(self.group.bands))
         if self.group.alpha:
             box = self.alpha_window(list(np.floor(points).astype(np.int64).T), (footprint, footprint))
             alpha = self.samples.read(box, self.group.bands)[0][..., 0]
@@ -244,6 +252,8 @@ class Plane:
         """Stores …×3 or …×n values in the group's n bands of `out`. `limits`: lowest and highest samples."""
         bands = self.group.bands
         values = _merged(values, len(bands))
+        if self.codes is not None:
+            values = recoded(values, self.codes.shown, self.codes.written)
         if self.group.inks:
             values = 1 - values
         if limits is not None:
@@ -301,6 +311,11 @@ def _taps(
     total = np.sum(weights, axis=0)
     for tap, weight in zip(taps, weights, strict=True):
         yield np.clip(tap, 0, length - 1), weight / total
+
+
+def with_codes(planes: Sequence[Plane], codes: Codes) -> list[Plane]:
+    """Planes whose colours have these transfer functions. Inks and alpha have none."""
+    return [p if p.group.alpha or p.group.inks else replace(p, codes=codes) for p in planes]
 
 
 def fill_levels(halo: int) -> int:
