@@ -13,17 +13,19 @@ import imagecodecs
 import numpy as np
 import pytest
 import tifffile
-from PIL import ExifTags, Image, ImageOps, PngImagePlugin
+from PIL import ExifTags, Image, ImageCms, ImageOps, PngImagePlugin
 
+import thera
 from thera.errors import ImageFileError, InvalidInput, MissingDependency
 from thera.files import replacing
 from thera.imaging import jxl, tiff
-from thera.imaging.files import adapted
+from thera.imaging.files import adapted, default_suffix, prepare_file
 from thera.imaging.formats import FORMATS, format_named, format_of
 from thera.imaging.metadata import Metadata, TiffTag
 from thera.imaging.picture import Picture
 from thera.imaging.png import paeth
 from thera.imaging.reading import from_pillow, read
+from thera.imaging.sizing import TargetSize
 from thera.imaging.writing import encode, write
 from thera.values.ranges import Range
 
@@ -615,9 +617,41 @@ def test_avif_is_read_at_its_depth_and_keeps_its_colour_space(tmp_path, depth):
     (tmp_path / "a.avif").write_bytes(code)
     picture = read(tmp_path / "a.avif")
     assert picture.samples.dtype == np.uint16 and picture.metadata.cicp == bytes([9, 16, 0, 1])
-    assert f"{depth} bits a sample became 16" in picture.notes
+    assert picture.bits == depth
     np.testing.assert_allclose(picture.samples / 65535, levels / (2**depth - 1), atol=1.5 / 2**depth)
     assert picture.samples.max() == 65535  # white stays white
+
+
+@pytest.mark.parametrize(("depth", "channels"), [(10, 3), (12, 4), (10, 1), (12, 2)])
+def test_an_avif_of_more_than_8_bits_is_written_as_one(tmp_path, depth, channels):
+    levels = np.linspace(0, 2**depth - 1, 12 * 16 * channels).astype(np.uint16).reshape(12, 16, channels)
+    code = imagecodecs.avif_encode(
+        levels[..., 0] if channels == 1 else levels,
+        level=100,
+        bitspersample=depth,
+        primaries=9,
+        transfer=16,
+        matrix=9,
+    )
+    (tmp_path / "a.avif").write_bytes(code)
+    picture = read(tmp_path / "a.avif")
+    assert default_suffix(Path("a.avif"), picture) == ".avif"
+
+    def scaled(picture, name):
+        job = prepare_file(picture, tmp_path / name, thera.load("edsr-air"), TargetSize(scale=1))
+        job.run()
+        return read(tmp_path / name), job.notes
+
+    again, notes = scaled(picture, "b.avif")
+    assert (again.bits, again.layout, notes) == (depth, picture.layout, ())
+    assert again.metadata.cicp == bytes([9, 16, 0, 1])
+    assert np.abs(again.samples.astype(int) - picture.samples).mean() < 65535 / 100
+    assert f"{depth} bits a sample became 16" in scaled(picture, "b.png")[1]
+    profile = replace(
+        picture.metadata, icc=ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    )
+    again, notes = scaled(replace(picture, metadata=profile), "c.avif")  # which Pillow writes
+    assert again.samples.dtype == np.uint8 and again.metadata.icc and "16-bit samples became 8-bit" in notes
 
 
 def test_white_of_a_heic_of_10_bits_is_white(tmp_path):

@@ -1,7 +1,15 @@
-"""What Pillow does not tell of AVIF and HEIC: bits a sample, and the colour space."""
+"""What Pillow does not do with AVIF: bits a sample, and the colour space by number."""
 
 import struct
+from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .metadata import Metadata
+from .picture import Layout
 
 #: Enough for the boxes before the pixels, with their profile.
 _HEAD = 1 << 20
@@ -29,3 +37,25 @@ def named_colours(primaries: int, transfer: int) -> bytes | None:
     if unspecified or (primaries == 1 and transfer in (1, 6, 13)) or max(primaries, transfer) > 255:
         return None
     return bytes([primaries, transfer, 0, 1])
+
+
+def write_deep_avif(
+    file: BinaryIO, layout: Layout, metadata: Metadata, bands: Iterable[NDArray], quality: int
+) -> None:
+    """Writes bands of rows of 16-bit samples as an AVIF of `layout.bits` bits, without chroma subsampling."""
+    import imagecodecs
+
+    full = 2 ** (layout.bits or 12) - 1
+    samples = np.concatenate([np.rint(band * (full / 65535)).astype(np.uint16) for band in bands])
+    primaries, transfer = (metadata.cicp or (1, 13))[:2]
+    code = imagecodecs.avif_encode(
+        samples[..., 0] if layout.channels == 1 else samples,
+        level=quality,
+        speed=6,
+        bitspersample=layout.bits or 12,
+        pixelformat="400" if layout.channels == 1 else "444",
+        primaries=primaries,
+        transfer=transfer,
+        matrix=9 if primaries == 9 else 6,
+    )
+    file.write(code)

@@ -20,7 +20,7 @@ from thera.values.ranges import Range
 from thera.values.transfer import LINEAR, SRGB
 
 from .avif import named_colours
-from .formats import FORMATS, Format, format_of
+from .formats import DEEP_AVIF, FORMATS, Format, format_of
 from .metadata import Metadata
 from .picture import Layout, Picture, over
 from .reading import MAX_PIXELS, read
@@ -55,6 +55,8 @@ class PictureOutput:
     def held(self) -> int:
         """Bytes that the encoder holds."""
         per_pixel = 0 if self.form.streams else HELD_BYTES[self.form.name][self.layout.alpha]
+        if self.form.name == "avif":
+            per_pixel *= self.layout.dtype.itemsize
         return per_pixel * self.layout.height * self.layout.width
 
     @property
@@ -180,9 +182,13 @@ def check_picture(picture: Picture, size: tuple[int, int], output: Path, file: F
     metadata = picture.metadata.resized(picture.layout.size, size)
     if picture.written is not None and metadata.cicp is not None:
         metadata = replace(metadata, cicp=named_colours(metadata.cicp[0], picture.written))
-    metadata, lost = metadata.fitting(form)
     alpha = picture.alpha and form.alpha
     layout = replace(picture.layout, height=size[0], width=size[1], dtype=dtype, alpha=alpha)
+    if _is_deep(form, picture):
+        form = DEEP_AVIF
+    elif picture.bits is not None and dtype == np.uint16:
+        notes.append(f"{picture.bits} bits a sample became 16")
+    metadata, lost = metadata.fitting(form)
     check_limits(layout, form)
     notes = [*picture.notes, *notes, *lost]
     result = PictureOutput(picture, layout, output, form, metadata, file.quality, tuple(notes))
@@ -216,7 +222,7 @@ def adapted(picture: Picture, form: Format) -> tuple[Picture, np.dtype, list[str
             notes.append(f"{form.name.upper()} has no transparency: {loss}")
         if opaque or not picture.covers:
             picture = picture.without_alpha()
-    if dtype.str[1:] not in form.depths:
+    if dtype.str[1:] not in form.depths and not _is_deep(form, picture):
         span = picture.planes(halo=1)[0].span  # of what can be seen
         if dtype not in (np.uint8, np.uint16) and span != Range(0.0, 1.0):
             able = dtype.str[1:] in FORMATS["tiff"].depths
@@ -236,8 +242,13 @@ def holds(form: Format, picture: Picture) -> bool:
     return (
         (form.cmyk or picture.colour != "cmyk")
         and (form.alpha or not picture.alpha)
-        and picture.samples.dtype.str[1:] in form.depths
+        and (picture.samples.dtype.str[1:] in form.depths or _is_deep(form, picture))
     )
+
+
+def _is_deep(form: Format, picture: Picture) -> bool:
+    """True if a picture is written as an AVIF of 10 or 12 bits, as it was read. These carry no profile."""
+    return form.name == "avif" and picture.bits is not None and picture.metadata.icc is None
 
 
 def default_suffix(name: Path, picture: Picture, form: Format | None = None) -> str:

@@ -1,6 +1,6 @@
 """The image formats that Thera writes, and what each can store."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from thera.errors import ImageFileError, InvalidInput
@@ -73,6 +73,9 @@ FORMATS = {
         Format("bmp", (".bmp",), alpha=False, max_bytes=2**32 - 2**16, carries=frozenset({"dpi"})),
     )
 }
+
+#: An AVIF of 10 or 12 bits, by imagecodecs, which writes the colour space by number and nothing else.
+DEEP_AVIF = replace(FORMATS["avif"], depths=("u2",), carries=frozenset({"cicp"}))
 
 #: Suffixes of camera RAW files.
 RAW_SUFFIXES = (".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf", ".pef", ".srw")

@@ -54,6 +54,8 @@ _NAMES = {
     "iptc": "IPTC block",
     "cicp": "colour space (cICP)",
 }
+#: Formats that have a place for more than the libraries write into them.
+_NOT_WRITTEN = {"jxl": "a JPEG XL", "avif": "such an AVIF"}
 #: The keyword under which the comment of a JPEG is held among the texts, as PNG names it.
 COMMENT = "Comment"
 
@@ -121,8 +123,8 @@ class Metadata:
             value = getattr(self, name)
             if value is not None and name not in form.carries:
                 reasons[name] = f"{form.name.upper()} has no place for the {_NAMES[name]}"
-                if form.name == "jxl":  # the format has one, but not the library that writes it
-                    reasons[name] = f"the {_NAMES[name]} is not written into a JPEG XL"
+                if form.name in _NOT_WRITTEN:
+                    reasons[name] = f"the {_NAMES[name]} is not written into {_NOT_WRITTEN[form.name]}"
             elif form.name == "jpeg" and len(value or ()) > _JPEG_LIMITS.get(name, 2**31):
                 reasons[name] = f"the {_NAMES[name]} is larger than a JPEG can carry"
         if self.dpi is not None and max(self.dpi) > _MOST_DPI.get(form.name, math.inf):

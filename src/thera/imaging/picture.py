@@ -28,7 +28,8 @@ BAND_SAMPLES = 1 << 22
 class Layout:
     """The shape of a picture: size, colour model, whether alpha follows the colours, and the sample type.
 
-    `covers`: alpha is transparency; otherwise it is an ordinary channel.
+    `covers`: alpha is transparency; otherwise it is an ordinary channel. `bits`: of a sample in the file, if
+    they are fewer than those of its type (10 or 12 in AVIF and HEIC).
     """
 
     height: int
@@ -37,6 +38,7 @@ class Layout:
     alpha: bool
     dtype: np.dtype
     covers: bool = True
+    bits: int | None = None
 
     @property
     def channels(self) -> int:
@@ -67,7 +69,8 @@ class Picture:
     `samples` is H×W×C in the file's own sample type: the colours, then alpha (straight, never premultiplied).
     `notes` say what reading had to change, such as a palette into colours or one bit into grey.
     `linear`: it is scaled in linear light. `transfer`: the function from light to its samples (H.273), if
-    its metadata do not say it. `written`: that of its scaled samples; None for the same.
+    its metadata do not say it. `written`: that of its scaled samples; None for the same. `bits`: of a sample
+    in the file, if they are fewer than those of its type.
     """
 
     samples: NDArray
@@ -80,6 +83,7 @@ class Picture:
     linear: bool = False
     transfer: int = SRGB
     written: int | None = None
+    bits: int | None = None
 
     @classmethod
     def of_channels(cls, samples: NDArray, metadata: Metadata | None = None, format: str = "") -> "Picture":
@@ -101,7 +105,7 @@ class Picture:
     @property
     def layout(self) -> Layout:
         height, width = self.samples.shape[:2]
-        return Layout(height, width, self.colour, self.alpha, self.samples.dtype, self.covers)
+        return Layout(height, width, self.colour, self.alpha, self.samples.dtype, self.covers, self.bits)
 
     @cached_property
     def uniform_alpha(self) -> float | None:

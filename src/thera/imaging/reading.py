@@ -140,7 +140,7 @@ def _read_deep(path: Path, image: Image.Image, form: Literal["png", "avif"], dep
     samples = decode(path.read_bytes())
     samples = samples.reshape(*samples.shape[:2], -1)
     picture = Picture.of_channels(widened(samples, depth), metadata, form).upright(orientation)
-    return picture if depth == 16 else picture.noted(f"{depth} bits a sample became 16")
+    return picture if depth == 16 else replace(picture, bits=depth)
 
 
 def _stored(image: Image.Image) -> str:
@@ -229,7 +229,7 @@ def _read_heic(path: Path, max_pixels: int) -> Picture:
     samples = samples.reshape(*samples.shape[:2], -1)
     if samples.dtype == np.uint16 and depth < 16:  # the library appends zeros, so that white would be grey
         samples = widened(samples >> (16 - depth), depth)
-        return Picture.of_channels(samples, metadata, "heic").noted(f"{depth} bits a sample became 16")
+        return replace(Picture.of_channels(samples, metadata, "heic"), bits=depth)
     return Picture.of_channels(samples, metadata, "heic")
 
 

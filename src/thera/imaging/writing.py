@@ -5,11 +5,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from thera.files import replacing
 
+from .avif import write_deep_avif
 from .formats import Format, format_of
 from .jxl import write_jxl
 from .light import write_exr, write_hdr
@@ -54,6 +56,8 @@ def encode(
         write_hdr(file, layout, bands)
     elif form.name == "jxl":
         write_jxl(file, layout, metadata, bands, QUALITY["jxl"] if quality is None else quality)
+    elif form.name == "avif" and layout.dtype == np.uint16:
+        write_deep_avif(file, layout, metadata, bands, QUALITY["avif"] if quality is None else quality)
     else:
         _write_pillow(file, layout, metadata, bands, form, quality)
 
