@@ -10,7 +10,7 @@ import thera
 from thera.cli.main import cli
 from thera.dask import upscale
 from thera.errors import InvalidInput
-from thera.values.consistency import with_means
+from thera.values.consistency import cubic_slack, with_means
 
 
 def means(output, a, b):
@@ -34,6 +34,53 @@ def test_the_smallest_change_reaches_the_means(dtype):
 def test_the_ends_of_a_type_are_handed_on():
     output = np.array([[[255], [200]], [[255], [250]]], np.uint8)
     assert with_means(output, np.uint8([[[254]]])).sum() == 4 * 254
+
+
+def fields():
+    """Fields that a network alone reproduces worse than cubic interpolation: smooth, steep, one outlier."""
+    y, x = np.mgrid[:40, :50] / 50
+    outlier = np.full((40, 50), 100, np.int16) + (20 * np.sin(9 * x)).astype(np.int16)
+    outlier[20, 30] = 30_000
+    step = np.rint(1000 * np.sin(x + y * y / 2) + 3000 * (x > 0.5)).astype(np.int32)
+    return {"smooth": (1000 * x + 300 * y * y).astype(np.float32), "step": step, "outlier": outlier}
+
+
+def roundtrip(output, samples):
+    return np.sqrt(np.mean((means(output, 2, 2)[..., 0] - samples) ** 2))
+
+
+@pytest.mark.parametrize("name", fields())
+def test_means_are_no_farther_from_the_input_than_with_cubic_interpolation(make, model, name):
+    samples = fields()[name]
+    source = make(samples[None])
+    with rasterio.open(source) as dataset:
+        cubic = dataset.read(1, out_shape=(80, 100), resampling=rasterio.enums.Resampling.cubic)
+    limit = roundtrip(cubic, samples)
+    whole = thera.upscale(samples, 2, model=model, value_range="extent")
+    assert 0 < roundtrip(whole, samples) < limit
+    without = thera.upscale(samples, 2, model=model, value_range="extent", psf=model.psf((0.5, 0.5)))
+    assert roundtrip(without, samples) > limit  # a filter that was asked for is left alone
+    lazy = upscale(da.from_array(samples, (20, 25)), 2, "edsr-air", value_range="extent")
+    np.testing.assert_allclose(
+        lazy.compute(scheduler="synchronous"), whole, atol=1 if samples.dtype.kind == "i" else 0.01
+    )
+
+
+def test_the_allowed_difference_is_that_of_gdals_cubic(make):
+    samples = np.random.default_rng(1).normal(size=(40, 50)).astype(np.float32)
+    with rasterio.open(make(samples[None])) as dataset:
+        cubic = dataset.read(1, out_shape=(120, 100), resampling=rasterio.enums.Resampling.cubic)
+    squares = np.square(means(cubic, 3, 2)[2:-2, 2:-2, 0] - samples[2:-2, 2:-2])
+    expected = np.sqrt(np.lib.stride_tricks.sliding_window_view(squares, (3, 3)).mean(axis=(2, 3)))
+    np.testing.assert_allclose(cubic_slack(samples[..., None], (3, 2))[..., 0], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["i2", "f4"])
+def test_means_within_the_slack_stay_and_others_come_as_near_as_it(dtype):
+    samples = np.array([[[10], [10], [10]]], dtype)
+    output = np.array([[12, 13, 16, 17, 2, 3]], dtype).repeat(2, axis=0)[..., None]
+    changed = with_means(output, samples, np.full((1, 3, 1), 2.5))
+    np.testing.assert_array_equal(means(changed, 2, 2)[0, :, 0], [12.5, 12.5, 7.5])
 
 
 def test_arrays_and_chunks_agree_with_their_input(model, photo):

@@ -25,7 +25,7 @@ from thera.models import Model
 from thera.models.choice import ModelChoice
 from thera.tiled import Options
 from thera.values.bands import Bands
-from thera.values.consistency import whole_factors
+from thera.values.consistency import check_whole
 from thera.values.meaning import AlphaUse, Groups, Meaning, Nodata, ValueRange
 from thera.values.ranges import Range
 from thera.values.survey import Survey
@@ -119,7 +119,7 @@ def scale_chunks(array: da.Array, target: TargetSize, settings: Settings, channe
     survey = Survey(bands, image.dtype, meaning.rule(count))
     size = target.for_image(image.shape[:2])
     if options.consistent:
-        whole_factors(image.shape[:2], size)
+        check_whole(image.shape[:2], size)
     check_current()
     rows, cols, depth = _cuts(image, size, loaded(model), bands, options)
     # Only where an axis is cut is there anything to overlap.

@@ -20,12 +20,12 @@ from thera.files import check_place
 from thera.imaging.files import check_disk
 from thera.imaging.formats import FORMATS, Format, format_of
 from thera.imaging.sizing import TargetSize
-from thera.imaging.upscaling import fill, seen_around
+from thera.imaging.upscaling import agrees, fill, seen_around
 from thera.models import Model
 from thera.tiled import Options, Plan, make_plan
 from thera.tiled.plan import frames
 from thera.values.bands import Group
-from thera.values.consistency import whole_factors, with_means
+from thera.values.consistency import check_whole, whole_factors
 from thera.values.planes import Samples, planes_of
 from thera.values.ranges import Range, Stretch, depth_name, marked
 
@@ -323,7 +323,7 @@ class RasterScaling(RasterJob):
         }
 
     def _window(self, box: Box) -> Box | None:
-        rows, cols = self._axes(box)
+        rows, cols = self._axes(self._whole_cells(box))
         steps = rows.step, cols.step
         depth = seen_around(self.model, self.raster.bands, self.options, steps)
         if self.raster.masked and not self.raster.bands.partial:
@@ -340,21 +340,29 @@ class RasterScaling(RasterJob):
         rows, cols = (Axis.whole(n, N, low + start, high + start) for n, N, low, high, start in lengths)
         return rows, cols
 
-    def _frame(self, reader: Samples, box: Box, progress: Callable[[int], object]) -> Frame:
-        if not self.options.consistent:
-            return self._rendered(reader, box, progress)
+    @property
+    def _agrees(self) -> bool:
+        return agrees(self.model, self.options, self.raster.shape, self.whole)
+
+    def _whole_cells(self, box: Box) -> Box:
+        """The smallest box of output pixels that holds a box and cuts no input pixel, if that matters."""
         sides = whole_factors(self.raster.shape, self.whole)
-        # Whole input pixels, of which the box may show a part.
-        cells = [(low + start) // side for low, start, side in zip(box[:2], self.origin, sides, strict=True)]
-        cells += [-(-(high + start) // s) for high, start, s in zip(box[2:], self.origin, sides, strict=True)]
-        top, left, bottom, right = (
-            cell * side - start for cell, side, start in zip(cells, sides * 2, self.origin * 2, strict=True)
+        if sides is None or not self._agrees:
+            return box
+        top, left = (
+            (low + start) // side * side - start
+            for low, start, side in zip(box[:2], self.origin, sides, strict=True)
         )
-        frame = self._rendered(reader, (top, left, bottom, right), progress)
-        own = [band for band in range(self.raster.count) if band != self.raster.bands.alpha]
-        given, _ = reader.read((cells[0], cells[1], cells[2], cells[3]), own)
-        frame.samples[..., own] = with_means(frame.samples[..., own], given)
-        part = slice(box[0] - top, box[2] - top), slice(box[1] - left, box[3] - left)
+        bottom, right = (
+            -(-(high + start) // side) * side - start
+            for high, start, side in zip(box[2:], self.origin, sides, strict=True)
+        )
+        return top, left, bottom, right
+
+    def _frame(self, reader: Samples, box: Box, progress: Callable[[int], object]) -> Frame:
+        wide = self._whole_cells(box)
+        frame = self._rendered(reader, wide, progress)
+        part = slice(box[0] - wide[0], box[2] - wide[0]), slice(box[1] - wide[1], box[3] - wide[1])
         return Frame(frame.raster, frame.samples[part], None if frame.valid is None else frame.valid[part])
 
     def _rendered(self, reader: Samples, box: Box, progress: Callable[[int], object]) -> Frame:
@@ -371,7 +379,8 @@ class RasterScaling(RasterJob):
         planes = planes_of(reader, self.raster.bands, self.spans, self.model.info.halo)
         # While a GPU computes a strip, processors make samples of those before, from what was read ahead.
         beside = self.model.info.device != "cpu" and isinstance(reader, Ahead)
-        with Behind(THREADS if beside else 0) as call:
+        threads = THREADS if beside else 0
+        with Behind(threads) as call:
             for i, plane in enumerate(planes):
                 part = frame.extent(plane.group)
                 if part is not None:
@@ -380,6 +389,10 @@ class RasterScaling(RasterJob):
                     plan, grid = self._plan(inner), (rows[down], cols[along])
                     fill(self.model, plane, plan, self.options, frame.samples[part], grid, call)
                 progress(area * (i + 1) // len(planes) - area * i // len(planes))
+        if self._agrees:
+            with Behind(threads) as call:
+                for plane in planes:
+                    call(plane.agree, frame.samples, window, self.options.consistent)
         return frame
 
 
@@ -397,7 +410,7 @@ def prepare_raster(
     raster = replace(describe(source, file.choice.bands), covers=file.alpha == "cover")
     whole, origin = file.choice.size(raster, target), (0, 0)
     if options.consistent:
-        whole_factors(raster.shape, whole)
+        check_whole(raster.shape, whole)
     grid = GeoGrid.scaled(raster, whole)
     if file.choice.bounds is not None:
         check_placed(raster, "--bounds")

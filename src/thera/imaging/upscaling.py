@@ -12,7 +12,7 @@ from thera.field.needed import reach
 from thera.models import Model
 from thera.tiled import Options, Plan, TiledField, make_plan
 from thera.values.bands import Bands
-from thera.values.consistency import whole_factors, with_means
+from thera.values.consistency import check_whole, whole_factors
 from thera.values.meaning import Meaning
 from thera.values.planes import ArraySamples, Codes, Plane, fill_reach, planes_of, with_codes
 from thera.values.ranges import Range, marked
@@ -45,6 +45,8 @@ def scale_array(
 ) -> NDArray:
     """An H×W×C array at another size. The result is part of the memory that `options` allow."""
     H, W, count = array.shape
+    if options.consistent:
+        check_whole((H, W), size)
     bands = meaning.bands(count, array.dtype)
     samples = ArraySamples(array, bands)
 
@@ -73,18 +75,28 @@ def scale_samples(
     marks = {band: mark for band, mark in enumerate(bands.nodata) if mark is not None}
     valid = _valid(samples, rows, cols) if marks else None
     planes = planes_of(samples, bands, ranges, model.info.halo)
-    for plane in planes if codes is None else with_codes(planes, codes):
+    planes = planes if codes is None else with_codes(planes, codes)
+    for plane in planes:
         own = list(plane.group.bands)
         if valid is None or not marks.keys() >= set(own) or valid[..., own].any():
             fill(model, plane, plan, options, out)
-    if options.consistent:
-        whole_factors(plan.source, plan.size)
+    if agrees(model, options, plan.source, plan.size):
         box = (int(rows.cell[0]), int(cols.cell[0]), int(rows.cell[-1]) + 1, int(cols.cell[-1]) + 1)
-        own = [band for band in range(bands.count) if band != bands.alpha]
-        out[..., own] = with_means(out[..., own], samples.read(box, own)[0])
+        for plane in planes:
+            plane.agree(out, box, options.consistent)
     for band, mark in marks.items():
         out[..., band] = marked(out[..., band], True if valid is None else valid[..., band], mark)
     return out
+
+
+def agrees(model: Model, options: Options, source: tuple[int, int], size: tuple[int, int]) -> bool:
+    """True if `Plane.agree` belongs to scaling an image of shape `source` to `size`.
+
+    A filter that was asked for changes means, and so does a model that restores pictures.
+    """
+    factors = whole_factors(source, size)
+    usual = options.psf is None and not model.info.restores and factors != (1, 1)
+    return factors is not None and (options.consistent or usual)
 
 
 def _valid(samples: ArraySamples, rows: Axis, cols: Axis) -> NDArray[np.bool_] | None:

@@ -14,6 +14,7 @@ from thera.errors import InvalidInput
 from thera.field.grid import Axis, Box
 from thera.values.alpha import ROUNDING, AlphaLimits, extreme, fill_invalid
 from thera.values.bands import Bands, Group
+from thera.values.consistency import AROUND, cubic_slack, with_means
 from thera.values.ranges import MARGIN, NOT_FINITE, Range
 from thera.values.transfer import WHITE, recoded
 
@@ -24,6 +25,10 @@ class Codes(NamedTuple):
     stored: int
     shown: int
     written: int
+
+
+#: Rows of cells whose means are looked at together.
+AGREE_ROWS = 64
 
 
 class Samples(Protocol):
@@ -225,9 +230,7 @@ class Plane:
         excess: NDArray[np.float32] | None,
     ) -> NDArray[np.float32]:
         """Values at some cells, limited to what lies around them in the window `box` and a margin."""
-        seen = self.cells(box)[..., : len(self.group.bands)]
-        if excess is not None:
-            seen = seen + self._light(excess)
+        seen = self._with_excess(box, excess)
         reach = tuple(max(1, round(step / 2)) for step in steps)
         at = tuple(
             np.clip(cell - start, 0, n - 1)
@@ -236,6 +239,39 @@ class Plane:
         low, high = (extreme(seen, reach, pick)[at] for pick in (np.minimum, np.maximum))
         margin = MARGIN * (high - low)
         return np.clip(values, low - margin, high + margin)
+
+    def _with_excess(self, box: Box, excess: NDArray[np.float32] | None) -> NDArray[np.float32]:
+        """The cells of a window, h×w×n, with what exceeds the span."""
+        seen = self.cells(box)[..., : len(self.group.bands)]
+        return seen if excess is None else seen + self._light(excess)
+
+    def agree(self, out: NDArray, box: Box, exact: bool) -> None:
+        """Moves the output pixels in each cell of a box so that their mean is the cell's own sample.
+
+        Unless it has to be `exact`, a mean may differ as much as those of cubic interpolation do around it,
+        and pictures are left as they are. `out`: whole cells, all pixels of the box, of all bands.
+        """
+        if self.group.alpha or not (exact or (self.span.local and self.codes is None)):
+            return
+        side = out.shape[0] // (box[2] - box[0])
+        for top in range(box[0], box[2], AGREE_ROWS):
+            part = top, box[1], min(top + AGREE_ROWS, box[2]), box[3]
+            self._agree(out[(top - box[0]) * side : (part[2] - box[0]) * side], part, exact)
+
+    def _agree(self, out: NDArray, box: Box, exact: bool) -> None:
+        top, left, bottom, right = box
+        bands, slack = list(self.group.bands), None
+        if not exact:
+            H, W = self.shape
+            above, below = min(AROUND, top), min(AROUND, H - bottom)
+            before, behind = min(AROUND, left), min(AROUND, W - right)
+            wide = top - above, left - before, bottom + below, right + behind
+            edges = (AROUND - above, AROUND - below), (AROUND - before, AROUND - behind), (0, 0)
+            seen = np.pad(self._with_excess(wide, self._excess(wide)), edges, mode="edge")
+            factors = out.shape[0] // (bottom - top), out.shape[1] // (right - left)
+            slack = cubic_slack(seen, factors) * (self.span.high - self.span.low)
+        given, _ = self.samples.read(box, bands)
+        out[..., bands] = with_means(out[..., bands], given, slack)
 
     def alpha_window(self, cells: Sequence[NDArray[np.int64]], steps: Sequence[float]) -> Box:
         """The window that decides about alpha and excess of output pixels in these rows and columns."""
