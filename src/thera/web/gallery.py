@@ -44,7 +44,7 @@ MEMORY = 5 << 28
 LEAST_KEPT = 64 << 20
 #: Sides in cells of encoded tiles. Large ones have less overlap; small ones are there sooner and take less
 #: memory. Of a picture that is encoded whole, of a part that is drawn live, of other parts, and the least.
-LARGEST_TILE, LIVE_TILE, SOON_TILE, SMALLEST_TILE = 512, 384, 192, 64
+LARGEST_TILE, LIVE_TILE, SOON_TILE, SMALLEST_TILE = 512, 320, 192, 64
 #: Side of the picture that a model's speed is measured by.
 MEASURED = 96
 #: Bytes of a file's name: file systems take 255, and the name of a result is longer than its picture's.
