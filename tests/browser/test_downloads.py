@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -306,5 +307,40 @@ def test_what_is_seen_is_saved_cropped_turned_and_tilted(browser: Any, tiles: bo
         inside = (expected[..., 3] == 255) & (found[..., 3] == 255)
         assert inside.mean() > 0.5
         assert np.abs(found - expected)[inside].max() <= (3 if tiles else 0)
+        assert page.errors == []
+        page.context.close()
+
+
+def test_tiles_are_saved_as_they_are_seen_with_what_they_are_compared_with(browser: Any) -> None:
+    with Image.open(ASTRONAUT) as image:
+        cut = image.convert("RGBA").crop((0, 0, 60, 48))
+    cut.putpixel((0, 0), (0, 0, 0, 0))  # which makes it a picture that is drawn in tiles
+    with program() as url:
+        page = opened(browser, url)
+        drop(page, ("cut.png", png(np.asarray(cut))))
+        page.wait_for_selector("#status[data-mode=tiles]")
+        ways = [("edsr-plus", "curtain", "picture"), ("nearest", "split", "picture"), ("", "", "gradient")]
+        for other, way, shown in ways:
+            page.select_option("#other", other)
+            if way:
+                page.check(f"[name=way][value={way}]", force=True)
+            page.evaluate(f"() => document.querySelector('[name=shown][value={shown}]').click()")
+            page.evaluate(
+                """() => { Object.assign(thera.camera, { zoom: 6, angle: 20, tilt: 15 }); thera.moved(); }"""
+            )
+            settle(page, "!thera.tiles.waiting && !thera.others?.waiting")
+            page.wait_for_timeout(300)  # after which the view rests
+            with page.expect_download() as waiting:
+                page.click("#save-view")
+            with Image.open(waiting.value.path()) as image:
+                found = np.asarray(image.convert("RGBA"), np.int16)
+            page.evaluate("() => thera.handle.style.visibility = 'hidden'")
+            screen = page.locator("#stage").screenshot()
+            with Image.open(io.BytesIO(screen)) as image:
+                expected = np.asarray(image.convert("RGB"), np.int16)[: found.shape[0]]
+            inside = found[..., 3] == 255
+            assert inside.mean() > 0.2
+            # Labels lie over the picture, and the screen's interpolation is another.
+            assert np.percentile(np.abs(found[..., :3] - expected)[inside], 95) < 8, (other, way, shown)
         assert page.errors == []
         page.context.close()

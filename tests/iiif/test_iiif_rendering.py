@@ -4,6 +4,7 @@ import io
 
 import numpy as np
 import pytest
+import tifffile
 from iiif_client import as_array
 from PIL import ExifTags, Image, ImageCms
 
@@ -158,6 +159,17 @@ def cut_out(pixels) -> np.ndarray:
     disc = (rows - 32) ** 2 + (cols - 48) ** 2 < 20**2
     alpha = np.where(disc, 255, 0).astype(np.uint8)
     return np.dstack([pixels * disc[..., None], alpha]).astype(np.uint8)
+
+
+def test_nodata_is_transparent_and_does_not_flatten_the_rest(serve, tmp_path):
+    values = np.linspace(100, 900, 24 * 32, dtype=np.float32).reshape(24, 32)
+    values[:6, :8] = -9999
+    tifffile.imwrite(tmp_path / "dem.tif", values, extratags=[(42113, 2, 0, "-9999", True)])
+    running = serve(tmp_path)
+    for size, scale in (("max", 1), ("^64,", 2)):
+        seen = as_array(running.get(f"dem.tif/full/{size}/0/default.png"))
+        assert (seen[: 5 * scale, : 7 * scale, -1] == 0).all() and (seen[8 * scale :, :, -1] == 255).all()
+        assert seen[-1, -1, 0] > 250 and seen[7 * scale, 0, 0] < 90
 
 
 def test_transparency_is_as_thera_scales_it(serve, tmp_path, cut_out):

@@ -11,9 +11,11 @@ import time
 from pathlib import Path
 from threading import Event
 from typing import Any, Literal
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
+import tifffile
 from PIL import Image
 from unpacking import unpack
 
@@ -449,6 +451,22 @@ def test_a_raster_is_downloaded_as_the_program_scales_it(client: Any, tmp_path: 
     with rasterio.open(tmp_path / "app.tif") as app, rasterio.open(tmp_path / "dem_x2.tif") as program:
         assert app.crs == program.crs and app.nodata == -1 and app.transform == program.transform
         np.testing.assert_array_equal(app.read(), program.read())
+
+
+@pytest.mark.parametrize("nodata", [-9999.0, float("nan")])
+def test_nodata_is_shown_on_white_and_does_not_flatten_the_rest(client: Any, nodata: float) -> None:
+    values = np.linspace(100, 900, 24 * 32, dtype=np.float32).reshape(24, 32)
+    values[:6, :8] = nodata
+    file = io.BytesIO()
+    tifffile.imwrite(file, values, extratags=[(42113, 2, 0, str(nodata), True)])
+    picture = add(client, file.getvalue(), "dem.tif")
+    assert "Nodata is shown on white." in picture["notes"] and picture["transparent"]
+    base = f"/api/pictures/{picture['id']}"
+    tile = {"model": "edsr-air", "x": 0, "y": 0, "w": 32, "h": 24, "width": 64, "height": 48}
+    for path, scale in ((f"{base}/image", 1), (f"{base}/tile?{urlencode(tile)}", 2)):
+        seen = np.asarray(Image.open(io.BytesIO(client.get(path).content)))
+        assert (seen[: 5 * scale, : 7 * scale] == 255).all()
+        assert seen[-1, -1, 0] > 250 and seen[7 * scale, 0, 0] < 90  # values span black to white
 
 
 @pytest.mark.parametrize("shown", ["gradient", "laplacian"])

@@ -39,6 +39,15 @@ def test_an_exported_page_holds_the_field_and_needs_nothing_else(
     assert "http://" not in text.replace("http://www.w3.org/2000/svg", "") and "https://" not in text
 
 
+def test_an_exported_page_says_that_transparency_is_on_white(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Image.new("RGBA", (8, 8), (200, 0, 0, 128)).save(tmp_path / "glass.png")
+    assert export_by_program(capsys, tmp_path / "glass.png", "--export", tmp_path / "page.html")[0] == 0
+    facts = re.search(r'id="facts">([^<]+)<', (tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert facts is not None and "transparent is shown on white" in facts[1]
+
+
 def test_names_are_text_and_never_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     image = tmp_path / "<script>alert(1)<!--.png"
     image.write_bytes(ASTRONAUT.read_bytes())

@@ -19,6 +19,7 @@ from fastapi import Request, Response
 from thera._version import __version__
 from thera.errors import ImageFileError, TheraError, UnknownImage
 from thera.imaging.reading import read
+from thera.imaging.srgb import without_nodata
 from thera.lru import LRU
 from thera.memory import release_freed
 from thera.models import Model
@@ -149,7 +150,8 @@ class Server:
         def opened() -> ServedPicture:
             try:
                 halo = self.blocks.model.info.halo
-                picture = ServedPicture.of(read(image.path, self.settings.max_source), image.key, halo)
+                file = without_nodata(read(image.path, self.settings.max_source))
+                picture = ServedPicture.of(file, image.key, halo)
             except TheraError as error:
                 # Whatever was wrong, the file is to blame. Clients need not know where it lies.
                 reason = str(error).removeprefix(f"{image.path}: ").replace(str(image.path), "It")

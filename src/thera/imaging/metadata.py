@@ -269,6 +269,8 @@ _GEOREFERENCE: dict[int, Callable[[tuple[float, ...], float, float], tuple[float
     34264: _transformation,
 }
 _DOUBLE, _SHORT, _TEXT = 12, 3, 2
+#: GDAL's tag for the value that stands for no data, as text.
+NODATA_TAG = 42113
 #: The tags of a georeference: their type, and of how many numbers they have a multiple. The three above, the
 #: GeoKeys and GDAL's own.
 _GEO_TAGS = {
@@ -279,7 +281,7 @@ _GEO_TAGS = {
     34736: (_DOUBLE, 1),
     34737: (_TEXT, 0),
     42112: (_TEXT, 0),
-    42113: (_TEXT, 0),
+    NODATA_TAG: (_TEXT, 0),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,8 @@ from thera.values.planes import Plane, planes_of
 from thera.values.ranges import Range
 from thera.values.transfer import LINEAR, SRGB, recoded
 
-from .picture import CHANNELS, Colour, Picture
+from .metadata import NODATA_TAG
+from .picture import CHANNELS, Colour, Picture, row_bands
 
 _BYTES = Range(0.0, 255.0)
 _MODES: dict[Colour, str] = {"grey": "L", "rgb": "RGB", "cmyk": "CMYK"}
@@ -42,6 +43,26 @@ def srgb_planes(picture: Picture, halo: int) -> list[Plane]:
     span = Range(0.0, 1.0) if light else own[0].span
     samples = SrgbSamples(picture, bands, transform, span, own[-1].span)
     return planes_of(samples, bands, [_BYTES] * len(bands.groups), halo)
+
+
+def without_nodata(picture: Picture) -> Picture:
+    """The picture as it is shown: transparent where all of its colours are the nodata value of its file."""
+    texts = [str(tag.value) for tag in picture.metadata.tiff_tags if tag.code == NODATA_TAG]
+    try:
+        nodata = float(texts[0].strip("\0 "))
+    except (ValueError, IndexError):
+        return picture
+    if picture.alpha:
+        return picture
+    H, W, count = picture.samples.shape
+    known, dtype = Bands(picture.bands.groups, (nodata,) * count), picture.samples.dtype
+    samples = np.empty((H, W, count + 1), dtype)
+    for rows in row_bands(picture.samples):
+        valid = known.valid(picture.samples[rows], range(count))
+        seen = np.ones(samples[rows].shape[:2], bool) if valid is None else valid.any(axis=2)
+        samples[rows, :, :count] = np.where(seen[..., None], picture.samples[rows], dtype.type(0))
+        samples[rows, :, count] = seen * int((Range.of_type(dtype) or Range(0, 1)).high)
+    return picture if samples[..., count].all() else replace(picture, samples=samples, alpha=True)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from .deflate import PIECE, deflate, in_order, regrouped
 from .metadata import (
     EXIF_IFD,
     GPS_IFD,
+    NODATA_TAG,
     ORIENTATION,
     X_RESOLUTION,
     Y_RESOLUTION,
@@ -31,7 +32,6 @@ from .picture import Colour, Layout, Picture, straight, turned, widened
 logging.getLogger("tifffile").addHandler(logging.NullHandler())  # its warnings are for programmers
 
 _XMP, _ICC, _IPTC, _RESOLUTION_UNIT = 700, 34675, 33723, 296
-_NODATA = 42113
 _UNSPECIFIED, _ASSOCIATED, _UNASSOCIATED = 0, 1, 2
 _BYTE, _ASCII, _LONG, _UNDEFINED, _LONG8 = 1, 2, 4, 7, 16
 _PHOTOMETRIC = {"grey": "minisblack", "rgb": "rgb", "cmyk": "separated"}
@@ -70,7 +70,7 @@ def read_tiff(path: Path, check_size: Callable[[int, int], None]) -> Picture:
             tiff_tags=georeference or (),
         )
         covers = tuple(page.extrasamples) != (_UNSPECIFIED,)
-        if _value(page, _NODATA) is not None:
+        if _value(page, NODATA_TAG) is not None:
             remedy = "a GeoTIFF keeps" if find_spec("rasterio") else "with thera[geo] a GeoTIFF keeps"
             notes = (*notes, f"nodata counts like any other value in a picture; {remedy} it apart")
     picture = Picture(samples, colour, alpha, covers, metadata, notes, format="tiff")

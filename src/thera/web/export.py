@@ -12,6 +12,7 @@ from pathlib import Path
 from thera.errors import ImageFileError, InvalidInput
 from thera.files import check_place, replacing
 from thera.imaging.reading import read
+from thera.imaging.srgb import without_nodata
 from thera.models import Model
 from thera.pages import VIEWER
 from thera.tiled import Options, TiledField
@@ -36,14 +37,15 @@ def export_page(image: Path, page: Path, model: Model, *, overwrite: bool = Fals
             f"{model.name} has {model.info.components} components and a page sums {MOST_COMPONENTS} live: "
             "export with an Air model, such as edsr-air."
         )
-    picture = DisplayedPicture(read(image))
+    picture = DisplayedPicture(without_nodata(read(image)))
     H, W = picture.shape
     if H * W > MOST_CELLS:
         raise InvalidInput(
             f"{image} has {W}×{H} pixels and a page holds {MOST_CELLS:,}: make it smaller first, as with "
             f"`thera upscale {image.name} --fit 800x600`."
         )
-    facts = {"name": image.name, "width": W, "height": H, "model": model.name}
+    notes = ["What is transparent is shown on white."] if picture.transparent else []
+    facts = {"name": image.name, "width": W, "height": H, "model": model.name, "notes": notes}
     box = (0, 0, H, W)
     (field,) = TiledField(model, picture, Options(memory=ENCODING_MEMORY)).fields(box)
     png, packed = as_png(picture.bytes(box)), pack(field)

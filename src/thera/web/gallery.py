@@ -22,6 +22,7 @@ from thera.field import Filter, HeatField
 from thera.field.grid import Box
 from thera.imaging.picture import Picture
 from thera.imaging.reading import read
+from thera.imaging.srgb import without_nodata
 from thera.lru import LRU
 from thera.memory import physical_memory, release_freed
 from thera.models import Model, load, shipped
@@ -139,8 +140,10 @@ class Gallery:
         """Reads a picture; `name` is what its owner calls it."""
         picture = read(path, self._max_pixels)
         notes = list(picture.notes)
-        shown = DisplayedPicture(picture)
-        if shown.transparent:
+        shown = DisplayedPicture(without_nodata(picture))
+        if shown.transparent and not picture.alpha:
+            notes.append("Nodata is shown on white.")
+        elif shown.transparent:
             notes.append("Transparency is shown on white. PNG, WebP, AVIF, TIFF and JPEG XL keep it.")
         if picture.metadata.icc:
             notes.append("The view shows its colours in sRGB. A download keeps its colour profile.")

@@ -166,6 +166,17 @@ export class Painter {
     return upright;
   }
 
+  /** Captures an image that covers `picture` = [rows, columns], instead of the field. */
+  captureImage(image, mapping, size, picture) {
+    const { field, pixels } = this;
+    this.field = this.pixels = null;
+    this.setPixels(image);
+    const found = this.capture(mapping, size, picture, { other: "bicubic", preview: true });
+    this.gl.deleteTexture(this.pixels);
+    Object.assign(this, { field, pixels });
+    return found;
+  }
+
   /** Resolves when the GPU has finished drawing. */
   async finished() {
     const { gl } = this;

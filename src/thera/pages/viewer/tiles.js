@@ -24,6 +24,7 @@ export class TileLayer {
     this.onchange = onchange;
     this.most = most; // the largest scale that tiles are asked at
     this.levels = new Map(); // level -> <div> of tiles, of 2^level pixels to one of the picture
+    this.level = 0; // the one that is looked at
     this.look = "";
   }
 
@@ -46,6 +47,7 @@ export class TileLayer {
     const wanted = Math.ceil(Math.log2(camera.zoom * ratio) - 0.1);
     const level = clamp(wanted, -12, Math.floor(Math.log2(this.most)));
     const scale = 2 ** level;
+    this.level = level;
     if (!this.levels.has(level)) this.levels.set(level, this.addLevel(level));
     this.levels.forEach((layer, each) => {
       layer.style.transform = matrix3d(multiply(camera.projection, scaling(2 ** -each)));
@@ -100,6 +102,30 @@ export class TileLayer {
       layer.append(image);
     }
     if (missing.length) this.onchange();
+  }
+
+  /**
+   * The tiles in view on one canvas, over the plain pixels where some are missing, and the box of the picture that it
+   * covers; null if it would have more than `most` pixels a side.
+   */
+  together(pixels, camera, most) {
+    const scale = 2 ** this.level;
+    const [top, left, bottom, right] = camera.visible.map((at, i) => (i < 2 ? Math.floor : Math.ceil)(at * scale));
+    if (Math.max(bottom - top, right - left) > most) return null;
+    const canvas = new OffscreenCanvas(Math.max(1, right - left), Math.max(1, bottom - top));
+    const context = /** @type {OffscreenCanvasRenderingContext2D} */ (canvas.getContext("2d"));
+    context.translate(-left, -top);
+    if (pixels.naturalWidth) context.drawImage(pixels, 0, 0, camera.picture[1] * scale, camera.picture[0] * scale);
+    const far = (level) => Math.abs(level - this.level);
+    for (const level of [...this.levels.keys()].sort((a, b) => far(b) - far(a))) {
+      const factor = 2 ** (this.level - level);
+      for (const image of this.levels.get(level).querySelectorAll("img[data-done]")) {
+        if (!image.naturalWidth) continue;
+        const [row, col] = image.dataset.place.split(" ").map((n) => n * SIDE * factor);
+        context.drawImage(image, col, row, image.width * factor, image.height * factor);
+      }
+    }
+    return { canvas, box: [top, left, bottom, right].map((at) => at / scale) };
   }
 
   // Drops tiles when there are too many: those of the farthest levels first.

@@ -15,6 +15,7 @@
 //
 // `status` is { mode: "live" | "tiles" | "pixels", busy, share, reason }: reason says why it is not live.
 
+import { captured } from "./capture.js";
 import { download, parse } from "./field.js";
 import { Camera, clamp, multiply, translation } from "./geometry.js";
 import { listen } from "./gestures.js";
@@ -260,7 +261,7 @@ export class Viewer {
     if (this.drawing) return void (this.again = true); // the GPU is not done with the last frame
     const moving = performance.now() - this.#moved < REST;
     const ratio = moving ? screen * this.#affordable(screen) : screen;
-    const size = this.#extent(ratio);
+    const size = this.extent(ratio);
     if (this.canvas.width !== size[1] || this.canvas.height !== size[0]) {
       [this.canvas.height, this.canvas.width] = size;
     }
@@ -270,7 +271,7 @@ export class Viewer {
   }
 
   /** The whole view in pixels, [rows, columns], with `ratio` of them to a pixel of the page. */
-  #extent(ratio) {
+  extent(ratio) {
     const [rows, cols] = this.camera.size;
     return [rows, this.#split ? 2 * cols : cols].map((n) => Math.max(1, Math.round(n * ratio)));
   }
@@ -284,28 +285,15 @@ export class Viewer {
     paint(multiply(mapping, translation(0, -middle)), { ...this.#look, curtain: 0 }, [middle, cols]);
   }
 
-  /** What is seen now as an image of the screen's resolution; null if the GPU does not draw all of it. */
+  /** What is seen now as an image of the screen's resolution; null if the GPU cannot draw it. */
   capture() {
-    const { camera, painter } = this;
-    if (!painter?.field || this.tiles || (this.others && (this.#split || this.#curtain !== null))) return null;
-    const ratio = globalThis.devicePixelRatio || 1;
-    const size = this.#extent(ratio);
-    const out = new Uint8ClampedArray(4 * size[0] * size[1]);
-    this.#paintHalves(size[1], ratio, (mapping, look, box) => {
-      const found = painter.capture(mapping, size, camera.picture, { preview: true, ...look });
-      const [low, high] = box ?? [0, size[1]];
-      for (let row = 0; row < size[0]; row++) {
-        const start = 4 * row * size[1];
-        out.set(found.subarray(start + 4 * low, start + 4 * high), start + 4 * low);
-      }
-    });
-    return new ImageData(out, size[1], size[0]);
+    return captured(this);
   }
 
   // A frame of half the resolution is as exact as any, with larger pixels: it is what a slow GPU gets while
   // the view moves.
   #affordable(full) {
-    const [rows, cols] = this.#extent(1);
+    const [rows, cols] = this.extent(1);
     return clamp(Math.sqrt(FLUENT / (this.#cost * full * full * rows * cols)), 1 / 4, 1);
   }
 

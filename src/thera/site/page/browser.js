@@ -194,7 +194,7 @@ export class BrowserBackend {
 
   /** @returns {Promise<Job>} */
   async view() {
-    throw new Error("Only what is drawn live can be saved as it is seen: choose Air, or download the picture.");
+    throw new Error("This view cannot be saved here: zoom in or tilt it less, use a browser with WebGL2, or download the picture.");
   }
 
   /**

@@ -7,7 +7,7 @@ const facts = JSON.parse(part("facts").textContent ?? "");
 const image = `data:image/png;base64,${part("image").textContent}`;
 const none = () => Promise.reject(new Error("An exported page has one picture: use `thera app` for others."));
 /** @type {import("./backend.js").Picture} */
-const picture = { id: "one", whole: true, transparent: false, notes: [], ...facts };
+const picture = { id: "one", whole: true, transparent: false, ...facts };
 /** @type {import("./backend.js").Job} */
 const job = { id: "field", kind: "field", state: "done", share: 1, left: null, message: "", picture: "one" };
 
