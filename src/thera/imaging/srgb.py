@@ -59,9 +59,9 @@ def without_nodata(picture: Picture) -> Picture:
     samples = np.empty((H, W, count + 1), dtype)
     for rows in row_bands(picture.samples):
         valid = known.valid(picture.samples[rows], range(count))
-        seen = np.ones(samples[rows].shape[:2], bool) if valid is None else valid.any(axis=2)
-        samples[rows, :, :count] = np.where(seen[..., None], picture.samples[rows], dtype.type(0))
-        samples[rows, :, count] = seen * int((Range.of_type(dtype) or Range(0, 1)).high)
+        seen = np.any(valid, axis=2, keepdims=True) if valid is not None else np.True_
+        samples[rows, :, :count] = np.where(seen, picture.samples[rows], dtype.type(0))
+        samples[rows, :, count:] = seen * int((Range.of_type(dtype) or Range(0, 1)).high)
     return picture if samples[..., count].all() else replace(picture, samples=samples, alpha=True)
 
 
