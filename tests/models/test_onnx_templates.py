@@ -11,8 +11,9 @@ import pytest
 from thera.errors import ModelError
 from thera.models import load, save_safetensors, shipped
 from thera.models.engines import Files
-from thera.models.onnx_engine import OnnxEngine
+from thera.models.onnx_engine import OnnxEngine, runtime
 from thera.models.onnx_export import onnx_bytes
+from thera.models.onnx_parts import PARTS, divide
 from thera.models.onnx_templates import GRAPHS, NAMES, complete, has_graph, template
 from thera.models.weights import describe, write_tensors
 from thera.networks import Spec, Thera
@@ -32,6 +33,46 @@ def test_a_completed_graph_is_a_valid_model_in_which_nothing_is_left_over(name):
     onnx.checker.check_model(model, full_check=True)
     used = {name for node in model.graph.node for name in node.input}
     assert {tensor.name for tensor in model.graph.initializer} <= used
+
+
+def mlp() -> onnx.ModelProto:
+    """x → project(gelu(expand(norm x))) of 1×H×W×4, as it is in Plus and Pro."""
+    node, info, rng = onnx.helper.make_node, onnx.helper.make_tensor_value_info, np.random.default_rng(1)
+    shapes = {"scale": (4,), "expand": (4, 8), "b1": (8,), "project": (8, 4), "b2": (4,)}
+    stored = [
+        onnx.numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name)
+        for name, shape in shapes.items()
+    ]
+    nodes = [
+        node("LayerNormalization", ["x", "scale"], ["unit"]),
+        node("MatMul", ["unit", "expand"], ["m1"]),
+        node("Add", ["m1", "b1"], ["hidden"]),
+        node("Gelu", ["hidden"], ["active"], approximate="tanh"),
+        node("MatMul", ["active", "project"], ["m2"]),
+        node("Add", ["m2", "b2"], ["branch"]),
+        node("Add", ["x", "branch"], ["y"]),
+    ]
+    ends = [info(name, onnx.TensorProto.FLOAT, [1, "h", "w", 4]) for name in ("x", "y")]
+    graph = onnx.helper.make_graph(nodes, "mlp", ends[:1], ends[1:], stored)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
+
+
+def test_a_branch_in_parts_computes_the_same_to_the_last_bit():
+    model = mlp()
+    whole = runtime().InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    divide(model.graph)
+    onnx.checker.check_model(model, full_check=True)
+    parts = runtime().InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert [node.op_type for node in model.graph.node].count("Gelu") == PARTS
+    for height in (1, 3, 8, 13):  # fewer rows than parts, and parts of different sizes
+        x = np.random.default_rng(height).random((1, height, 5, 4), np.float32)
+        assert np.array_equal(whole.run(["y"], {"x": x})[0], parts.run(["y"], {"x": x})[0])
+
+
+def test_pro_s_graph_goes_through_windows_and_pixels_in_parts():
+    graph = onnx.load(GRAPHS / "edsr-pro.onnx").graph
+    kinds = [node.op_type for node in graph.node]
+    assert (kinds.count("Softmax"), kinds.count("Gelu")) == (13 * PARTS, 13 * PARTS)
 
 
 def test_a_completed_graph_computes_exactly_what_an_exported_one_does(tmp_path):

@@ -14,6 +14,7 @@ from thera.models.engines import Files
 from thera.models.loading import load_network, locate
 from thera.models.onnx_engine import OUTPUTS
 from thera.models.onnx_graph import store_half
+from thera.models.onnx_parts import divide
 from thera.models.onnx_upscaler import check_scale, upscaler_bytes
 from thera.models.weights import check_storage, describe, save_safetensors
 from thera.optional import require
@@ -99,6 +100,7 @@ def onnx_bytes(network: Network | str | Path, storage: str = "f16", metadata: An
         )
     model = program.model_proto
     strip(model)
+    divide(model.graph)
     add_constants(model.graph, network)
     if storage == "f16":
         store_half(model.graph)

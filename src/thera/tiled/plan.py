@@ -22,15 +22,17 @@ from thera.tiled.options import Options
 RENDER_MEMORY, BAND_MEMORY = 64 << 20, 24 << 20
 #: Bytes of the process itself (Python, NumPy, ONNX Runtime, a small model), and bytes that PyTorch adds.
 PROCESS_MEMORY, TORCH_MEMORY = 200 << 20, 300 << 20
-#: Measured peak bytes of an encoder per pixel: backbone + variant; ncnn's Winograd needs other amounts.
+#: Measured peak bytes of an encoder per pixel: backbone + variant. ONNX Runtime computes some layers in parts
+#: (`models.onnx_parts`), and ncnn's Winograd needs other amounts.
 ENCODER_BYTES = {"edsr": 1400, "rdn": 11_000, "air": 0, "plus": 11_600, "pro": 10_600}
-NCNN_BYTES = {"edsr": 3600, "air": 0, "plus": 7000}
+ONNX_BYTES = ENCODER_BYTES | {"plus": 2800, "pro": 5400}
+NCNN_BYTES = {"edsr": 3600, "air": 0, "plus": 5600}
 #: The same of other methods' decoders, for the widest of their maps.
 DECODER_BYTES = 12_000
 #: Channels of the features that a field keeps.
 FEATURES = {"air": 64, "plus": 128, "pro": 64}
-#: Accept up to 15 % more encoding than the best plan's if it saves memory.
-GOOD_ENOUGH = 1.15
+#: Accept up to 5 % more encoding than the best plan's if it saves memory.
+GOOD_ENOUGH = 1.05
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ class Costs(NamedTuple):
 
 def costs(info: Info) -> Costs:
     """The memory that a model takes."""
-    encoder = NCNN_BYTES if info.engine == "ncnn" else ENCODER_BYTES
+    encoder = {"ncnn": NCNN_BYTES, "onnx": ONNX_BYTES}.get(info.engine, ENCODER_BYTES)
     return Costs(
         encoder[info.spec.backbone] + encoder.get(info.spec.variant, DECODER_BYTES),
         4 * (info.members * FEATURES.get(info.spec.variant, 64) + 3),
