@@ -16,8 +16,7 @@ from thera.cli.timing import human_time
 from thera.memory import human_bytes
 
 if TYPE_CHECKING:
-    from thera.geo.upscaling import RasterScaling
-    from thera.imaging.files import FileScaling
+    from thera.geo.files import Job
 
 #: Encoded pixels per input pixel that are worth a note.
 MUCH_OVERLAP = 1.6
@@ -37,7 +36,7 @@ class Shown(NamedTuple):
     """A file as messages speak of it: why its model was chosen, its place among many, notes of its own."""
 
     source: Path
-    job: "FileScaling | RasterScaling"
+    job: "Job"
     reason: str
     place: str
     notes: Sequence[str] = ()

@@ -21,8 +21,7 @@ from thera.imaging import AUTO, DEFAULT_MODEL, RESTORING_MODEL
 from thera.models.choice import ModelChoice
 
 if TYPE_CHECKING:
-    from thera.geo.upscaling import RasterScaling
-    from thera.imaging.files import FileScaling
+    from thera.geo.files import Job
     from thera.imaging.picture import Picture
     from thera.models import Model
 
@@ -150,9 +149,7 @@ class Scaler:
         feedback.finished(shown, seconds)
         return record | {"seconds": round(seconds, 3)}
 
-    def _planned(
-        self, item: Item, model: "Model", picture: "Picture | None"
-    ) -> "FileScaling | RasterScaling":
+    def _planned(self, item: Item, model: "Model", picture: "Picture | None") -> "Job":
         """The job of an item whose folder may not be there yet: it is checked where it would be made."""
         existing = item.folder
         while not os.path.isdir(existing) and existing != existing.parent:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from thera.files import recalled, remember
 
 if TYPE_CHECKING:
-    from thera.geo.upscaling import RasterScaling
-    from thera.imaging.files import FileScaling
+    from thera.geo.files import Job
     from thera.models import Model
 
 #: Encoded pixels from which a job is worth a calibration, and the side of the picture that it encodes.
@@ -56,7 +55,7 @@ class Clock:
             return [encoded, rendered] if min(encoded, rendered) > 0 else []
         return []
 
-    def estimate(self, job: "FileScaling | RasterScaling", always: bool = False) -> float | None:
+    def estimate(self, job: "Job", always: bool = False) -> float | None:
         """The seconds that a job will take; None for a small one whose rates are not known yet."""
         if not self._rates:
             if not always and job.work[0] < WORTHWHILE:
@@ -64,7 +63,7 @@ class Clock:
             self._keep(_calibrated(self.model))
         return sum(pixels / rate for pixels, rate in zip(job.work, self._rates, strict=True))
 
-    def learn(self, job: "FileScaling | RasterScaling", seconds: float) -> None:
+    def learn(self, job: "Job", seconds: float) -> None:
         """Corrects the rates by the time that a job took, and keeps them for later calls."""
         estimate = self.estimate(job)
         if estimate and max(estimate, seconds) >= LEARN_FROM:

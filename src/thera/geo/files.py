@@ -17,8 +17,12 @@ from thera.models import Model
 from thera.tiled import Options
 from thera.values.ranges import Stretch
 
+from .ome_tiff import OmeScaling, is_ome_tiff, prepare_ome_tiff
 from .raster import is_raster
 from .upscaling import ALL, Choice, RasterOptions, RasterScaling, prepare_raster
+
+#: A file that is about to be scaled.
+Job = FileScaling | RasterScaling | OmeScaling
 
 
 class Item(NamedTuple):
@@ -36,7 +40,10 @@ class Item(NamedTuple):
         ['a.png', 'a.gif.png']
         """
         there = self.stem == self.source.name and suffix == self.source.suffix
-        return self.output or self.folder / (self.stem if there else self.stem + suffix)
+        name = self.stem if there else self.stem + suffix
+        if ".ome_" in self.stem and suffix.lower() in FORMATS["tiff"].suffixes:  # a_x2.ome.tif
+            name = self.stem.replace(".ome_", "_") + f".ome{suffix}"
+        return self.output or self.folder / name
 
 
 @dataclass(frozen=True)
@@ -67,10 +74,15 @@ class Request:
         return [item.named(suffix) for suffix in suffixes]
 
     def is_raster(self, item: Item) -> bool:
-        """True if a file is scaled as a raster: input and output are rasters, or an option asks for it."""
+        """True if a file is scaled as a raster: input and output are rasters, or an option asks for it.
+
+        OME-TIFFs count as rasters.
+        """
         if self.cog or self.stretch is not None or self.choice != ALL or self.options.consistent:
             return True
-        return self.may_be_raster(item) and is_raster(item.source, placed=item.output is not None)
+        if not self.may_be_raster(item):
+            return False
+        return is_ome_tiff(item.source) or is_raster(item.source, placed=item.output is not None)
 
     def may_be_raster(self, item: Item) -> bool:
         """True if the output can be a raster."""
@@ -78,9 +90,7 @@ class Request:
         return form in (None, FORMATS["tiff"])
 
 
-def prepare(
-    item: Item, model: Model, request: Request, picture: Picture | None = None
-) -> FileScaling | RasterScaling:
+def prepare(item: Item, model: Model, request: Request, picture: Picture | None = None) -> Job:
     """Reads or describes a file, and checks everything that scaling it needs.
 
     `picture`: the picture in it, if it was read before.
@@ -107,7 +117,7 @@ def prepare(
     return prepare_file(picture, output, model, request.target, request.options, file)
 
 
-def _prepare_raster(item: Item, model: Model, request: Request) -> RasterScaling:
+def _prepare_raster(item: Item, model: Model, request: Request) -> RasterScaling | OmeScaling:
     source, file = item.source, request.file
     if file.linear:
         raise InvalidInput(f"{source} is a raster, and --linear is for pictures: leave it out.")
@@ -115,6 +125,14 @@ def _prepare_raster(item: Item, model: Model, request: Request) -> RasterScaling
         raise InvalidInput(f"--print and --dpi are for pictures, and {source} is scaled as a raster.")
     own = source.suffix.lower() in FORMATS["tiff"].suffixes
     output = item.named(source.suffix if own else ".tif")
+    if is_ome_tiff(source):
+        if request.cog or request.choice != ALL or request.resume:
+            raise InvalidInput(
+                f"--cog, --bands, --bounds, --resolution and --resume are for rasters, and {source} is an"
+                " OME-TIFF: leave them out."
+            )
+        inputs = model, request.target, request.options, request.stretch, file.overwrite
+        return prepare_ome_tiff(source, output, *inputs)
     options = RasterOptions(
         request.stretch, request.cog, file.overwrite, file.strip, file.alpha, request.choice, request.resume
     )

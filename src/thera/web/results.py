@@ -12,9 +12,8 @@ from pydantic import BaseModel, ConfigDict
 from thera.errors import InvalidInput
 from thera.field import Gaussian
 from thera.field.psf import FilterName, page_filter
-from thera.geo.files import Item, Request, prepare
-from thera.geo.upscaling import RasterScaling
-from thera.imaging.files import FileOptions, FileScaling
+from thera.geo.files import Item, Job, Request, prepare
+from thera.imaging.files import FileOptions
 from thera.imaging.formats import format_named
 from thera.imaging.sizing import Paper, TargetSize
 from thera.warp.mappings import Mapping, Projective
@@ -108,9 +107,7 @@ def prepared_view(
     return prepare_warped_picture(entry.path, output, model, view, options, outside="transparent")
 
 
-def _prepared(
-    gallery: Gallery, entry: Entry, folder: Path, order: Order, memory: int | None
-) -> FileScaling | RasterScaling:
+def _prepared(gallery: Gallery, entry: Entry, folder: Path, order: Order, memory: int | None) -> Job:
     form = None if order.format is None else format_named(order.format)
     options = gallery.options(page_filter(order.filter, order.sharpness), order.ensemble, memory)
     request = Request(order.target, options, FileOptions(form, order.quality, overwrite=True))

@@ -1,0 +1,247 @@
+"""OME-TIFFs of microscopes: every plane of channels, depths and times by itself, with the pixel size."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.etree.ElementTree import ParseError
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thera.errors import ImageFileError
+from thera.files import check_place, replacing
+from thera.imaging.files import check_disk
+from thera.imaging.formats import FORMATS, Format
+from thera.imaging.quiet import quiet
+from thera.imaging.sizing import TargetSize
+from thera.imaging.upscaling import scale_array
+from thera.models import Model
+from thera.tiled import Options, Plan, make_plan
+from thera.values.consistency import check_whole
+from thera.values.meaning import Meaning
+from thera.values.ranges import Stretch, depth_name
+
+from .ome_xml import Change, images, parse, planes, scaled
+
+#: Sample types that can be scaled, as NumPy writes them.
+TYPES = ("u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8")
+#: The side of tiles in larger planes.
+TILE = 512
+#: Bytes from which a file is written as BigTIFF, as it may exceed 4 GiB.
+BIG = 4_000_000_000
+
+
+class Stack(NamedTuple):
+    """One image of a file: all its planes have this shape and type."""
+
+    shape: tuple[int, int]
+    size: tuple[int, int]
+    planes: int
+    samples: int  # 3 or 4 in planes of colours
+    dtype: np.dtype
+    levels: int  # of its pyramid
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all planes of the output."""
+        return self.planes * math.prod(self.size) * self.samples * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class OmeScaling:
+    """An OME-TIFF that is about to be scaled into another: opened, planned and checked."""
+
+    source: Path
+    output: Path
+    model: Model
+    options: Options
+    stretch: Stretch | None
+    stacks: tuple[Stack, ...]
+    description: bytes
+    plan: Plan  # of a plane of the largest image
+
+    @property
+    def form(self) -> Format:
+        return FORMATS["tiff"]
+
+    @property
+    def depth(self) -> str:
+        return depth_name(self.stacks[0].dtype)
+
+    @property
+    def tiles(self) -> int:
+        return self.plan.tiles * sum(stack.planes for stack in self.stacks)
+
+    @property
+    def work(self) -> tuple[float, float]:
+        """Pixels to encode, halos included, and pixels to render."""
+        share = self._pixels / math.prod(self.plan.size) * self.options.rotations
+        return self.plan.encoded * share, math.prod(self.plan.size) * share
+
+    @property
+    def _pixels(self) -> int:
+        return sum(stack.planes * math.prod(stack.size) for stack in self.stacks)
+
+    @property
+    def disk(self) -> int:
+        return sum(stack.nbytes * 4 // 3 for stack in self.stacks)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How much there is."""
+        counts = " and ".join(f"{stack.planes:,}" for stack in self.stacks)
+        return (f"{counts} planes (channels, depths, times) are scaled one by one",) if self.tiles > 1 else ()
+
+    def run(self, progress: Callable[[int], object] = lambda pixels: None) -> None:
+        """Writes the output, whole or not at all. `progress` sums to the pixels of the plan."""
+        from tifffile import TiffWriter
+
+        done, shown, whole = 0, 0, math.prod(self.plan.size)
+        description: bytes | None = self.description
+        with (
+            opened(self.source) as tiff,
+            replacing(self.output) as file,
+            TiffWriter(file, bigtiff=self.disk > BIG, byteorder="<") as writer,
+        ):
+            for stack, series in zip(self.stacks, tiff.series, strict=True):
+                for page in series.pages:
+                    plane = self._scaled(stack, _plane(self.source, page))
+                    _write(writer, plane, stack, page, description)
+                    description, done = None, done + math.prod(stack.size)
+                    progress(done * whole // self._pixels - shown)
+                    shown = done * whole // self._pixels
+
+    def _scaled(self, stack: Stack, plane: NDArray) -> NDArray:
+        meaning = Meaning(self.stretch or Stretch.usual(stack.dtype))
+        return scale_array(self.model, plane, stack.size, meaning, self.options)
+
+
+def is_ome_tiff(path: Path) -> bool:
+    """True for a TIFF that is described by OME-XML."""
+    if path.suffix.lower() not in FORMATS["tiff"].suffixes or not path.is_file():
+        return False
+    try:
+        with opened(path) as tiff:
+            return bool(tiff.is_ome)
+    except Exception:  # the picture reader has a better message
+        return False
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """An open TIFF. The library's warnings are not shown."""
+    from tifffile import TiffFile
+
+    with quiet(), TiffFile(path) as tiff:
+        yield tiff
+
+
+def prepare_ome_tiff(
+    source: Path,
+    output: Path,
+    model: Model,
+    target: TargetSize,
+    options: Options | None = None,
+    stretch: Stretch | None = None,
+    overwrite: bool = False,
+) -> OmeScaling:
+    """Describes `source`, and checks everything that scaling it to the OME-TIFF `output` needs."""
+    options = options or Options()
+    check_place(output, overwrite, source)
+    with opened(source) as tiff:
+        text = tiff.ome_metadata
+        try:
+            found = images(parse(text))
+            counts = [planes(pixels) for pixels in found]
+        except (ParseError, ValueError) as error:
+            raise ImageFileError(f"{source} has damaged OME-XML ({error}).") from error
+        if not found:
+            raise ImageFileError(
+                f"{source} holds pixels alone, and another file describes them (a companion of OME): give the"
+                " file that does."
+            )
+        try:
+            series = list(tiff.series)
+            pages = [list(each.pages) for each in series]
+        except Exception as error:  # of a damaged description, any
+            raise ImageFileError(f"{source} has OME-XML that does not fit its planes ({error}).") from error
+        if [len(each) for each in pages] != counts:
+            raise ImageFileError(f"{source} has OME-XML that does not fit its planes.")
+        stacks = tuple(_stack(source, one, each, target) for one, each in zip(series, pages, strict=True))
+    changes, first = [], 0
+    for stack in stacks:
+        if options.consistent:
+            check_whole(stack.shape, stack.size)
+        changes.append(Change(stack.shape, stack.size, first, stack.planes))
+        first += stack.planes
+    largest = max(stacks, key=lambda stack: math.prod(stack.size))
+    held = sum(math.prod(size) for size in (largest.shape, largest.size)) * largest.samples
+    plan = make_plan(model, largest.shape, largest.size, options, held=held * largest.dtype.itemsize)
+    job = OmeScaling(source, output, model, options, stretch, stacks, scaled(text, changes), plan)
+    check_disk(output, largest.size, job.disk)
+    return job
+
+
+def _stack(source: Path, series: Any, pages: list[Any], target: TargetSize) -> Stack:
+    if not all(pages):
+        place = next(i for i, page in enumerate(pages) if not page)
+        raise ImageFileError(
+            f"{source} has no plane {place + 1} of {len(pages)}: it may be in a file that is not beside it."
+        )
+    page = pages[0]
+    if page.axes not in ("YX", "YXS", "SYX"):
+        raise ImageFileError(f"{source} has planes with the axes {page.axes}: expected rows and columns.")
+    dtype = np.dtype(page.dtype).newbyteorder("=")
+    if dtype.str[1:] not in TYPES:
+        raise ImageFileError(f"{source} holds {dtype} numbers: expected at most 32 bits, or floats.")
+    shape = page.imagelength, page.imagewidth
+    return Stack(shape, target.for_image(shape), len(pages), page.samplesperpixel, dtype, len(series.levels))
+
+
+def _plane(source: Path, page: Any) -> NDArray:
+    """The samples of a plane, H×W×samples."""
+    try:
+        with quiet():
+            plane: NDArray = page.asarray()
+    except Exception as error:  # codecs raise errors of their own
+        raise ImageFileError(f"{source} is damaged or cut short ({error}).") from error
+    plane = plane.astype(plane.dtype.newbyteorder("="), copy=False)
+    if page.axes == "SYX":
+        return np.moveaxis(plane, 0, -1)
+    return plane if plane.ndim == 3 else plane[..., None]
+
+
+def _write(writer: Any, plane: NDArray, stack: Stack, page: Any, description: bytes | None) -> None:
+    """Writes a plane, and as many levels of a pyramid as the input has."""
+    colour = stack.samples >= 3
+    how: dict[str, Any] = {
+        "photometric": "rgb" if colour else "minisblack",
+        "planarconfig": "contig" if stack.samples > 1 else None,
+        "extrasamples": page.extrasamples if stack.samples > (3 if colour else 1) else None,
+        "compression": "adobe_deflate",
+        "predictor": 3 if stack.dtype.kind == "f" else 2,
+        "tile": (TILE, TILE) if max(stack.size) > TILE else None,
+        "metadata": None,
+        "software": False,
+    }
+    levels = min(stack.levels, max(1, int(math.log2(min(stack.size))) + 1))
+    for level in range(levels):
+        if level:
+            plane = _halved(plane)
+            how |= {"subfiletype": 1}
+        else:
+            how |= {"subifds": levels - 1, "description": description}
+        writer.write(plane if stack.samples > 1 else plane[..., 0], **how)
+        for name in ("subifds", "description"):
+            how.pop(name, None)
+
+
+def _halved(plane: NDArray) -> NDArray:
+    """Means over 2×2 pixels."""
+    H, W, samples = plane.shape
+    even = plane[: H // 2 * 2, : W // 2 * 2]
+    means = even.reshape(H // 2, 2, W // 2, 2, samples).mean(axis=(1, 3), dtype=np.float64)
+    return (np.rint(means) if plane.dtype.kind in "ui" else means).astype(plane.dtype)

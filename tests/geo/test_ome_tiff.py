@@ -1,0 +1,157 @@
+"""OME-TIFFs keep their planes, their description and the size of their pixels."""
+
+import json
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+import tifffile
+from click.testing import CliRunner
+
+import thera
+from thera.cli.main import cli
+from thera.errors import ImageFileError, InvalidInput
+from thera.geo.ome_tiff import is_ome_tiff, prepare_ome_tiff
+from thera.imaging.sizing import TargetSize
+from thera.tiled import Options
+
+SPACE = "{http://www.openmicroscopy.org/Schemas/OME/2016-06}"
+FACTS = {
+    "axes": "CZYX",
+    "PhysicalSizeX": 0.25,
+    "PhysicalSizeXUnit": "µm",
+    "PhysicalSizeY": 0.5,
+    "PhysicalSizeYUnit": "µm",
+    "PhysicalSizeZ": 2.0,
+    "Channel": {"Name": ["DAPI", "GFP"]},
+}
+
+
+@pytest.fixture
+def planes(photo):
+    """Two channels of three depths, 24×32 pixels of 16 bits each."""
+    parts = [photo[k : k + 24, 9 * k : 9 * k + 32] * 900 + 100 * k for k in range(6)]
+    return np.rint(np.stack(parts)).astype(np.uint16).reshape(2, 3, 24, 32)
+
+
+def scaled(source, model, scale=2, **options):
+    output = source.with_name("out.ome.tif")
+    prepare_ome_tiff(source, output, model, TargetSize(scale=scale), overwrite=True, **options).run()
+    return tifffile.TiffFile(output)
+
+
+def run(*words):
+    return CliRunner().invoke(cli, [str(word) for word in words], standalone_mode=False)
+
+
+@pytest.mark.parametrize("byteorder", ["<", ">"])
+def test_planes_are_scaled_one_by_one_and_pixels_have_their_size(model, planes, tmp_path, byteorder):
+    source = tmp_path / "cells.ome.tif"
+    tifffile.imwrite(source, planes, metadata=FACTS, byteorder=byteorder)
+    with scaled(source, model, 1.5) as tiff:
+        (series,) = tiff.series
+        assert (series.axes, series.shape, series.dtype) == ("CZYX", (2, 3, 36, 48), np.uint16)
+        result = series.asarray()
+        pixels = ET.fromstring(tiff.ome_metadata).find(f"{SPACE}Image/{SPACE}Pixels")
+    for c, z in np.ndindex(2, 3):
+        alone = thera.upscale(planes[c, z], 1.5, model=model, value_range="extent")
+        np.testing.assert_array_equal(result[c, z], alone)
+    assert [float(pixels.get(f"PhysicalSize{axis}")) for axis in "XYZ"] == pytest.approx([1 / 6, 1 / 3, 2])
+    assert pixels.get("PhysicalSizeXUnit") == "µm"
+    assert [channel.get("Name") for channel in pixels.iter(f"{SPACE}Channel")] == ["DAPI", "GFP"]
+
+
+def test_all_else_of_the_description_is_kept_and_regions_move_with_the_pixels(model, planes, tmp_path):
+    source = tmp_path / "cells.ome.tif"
+    tifffile.imwrite(source, planes[0, 0], metadata={"axes": "YX"}, ome=True)
+    with tifffile.TiffFile(source) as tiff:
+        text = tiff.ome_metadata
+    more = (
+        '<!-- by hand --><ROI ID="ROI:0"><Union><Rectangle ID="Shape:0" X="2" Y="3" Width="4" Height="5"/>'
+        '<Polygon ID="Shape:1" Points="1,2 3,4.5"/></Union></ROI><StructuredAnnotations>'
+        '<XMLAnnotation ID="Annotation:0"><Value><own:note xmlns:own="urn:own">kept — all of it</own:note>'
+        "</Value></XMLAnnotation></StructuredAnnotations></OME>"
+    )
+    text = text.replace("</OME>", more)
+    tifffile.imwrite(source, planes[0, 0], description=text.encode(), metadata=None)
+    with scaled(source, model) as tiff:
+        root = ET.fromstring(tiff.ome_metadata)
+        assert tiff.series[0].shape == (48, 64)
+        assert "<!-- by hand -->" in tiff.ome_metadata
+    assert root.find(".//{urn:own}note").text == "kept — all of it"
+    box = root.find(f".//{SPACE}Rectangle")
+    assert [float(box.get(name)) for name in ("X", "Y", "Width", "Height")] == [4, 6, 8, 10]
+    assert root.find(f".//{SPACE}Polygon").get("Points") == "2,4 6,9"
+
+
+def test_colours_pyramids_and_several_images_of_a_file(model, photo, tmp_path):
+    source = tmp_path / "slide.ome.tif"
+    colour = np.rint(np.stack([photo, photo[::-1], photo.T[:1, :1] + 0 * photo], axis=-1) * 255)[:64, :80]
+    colour = colour.astype(np.uint8)
+    label = np.rint(photo[:20, :30] * 90).astype(np.int16)
+    with tifffile.TiffWriter(source, ome=True) as writer:
+        writer.write(colour, subifds=1, photometric="rgb", tile=(32, 32), metadata={"Name": "tissue"})
+        writer.write(colour[::2, ::2], subfiletype=1, photometric="rgb", tile=(32, 32))
+        writer.write(label, metadata={"Name": "label"})
+    with scaled(source, model) as tiff:
+        tissue, small = tiff.series
+        assert [level.shape for level in tissue.levels] == [(128, 160, 3), (64, 80, 3)]
+        assert [image.get("Name") for image in ET.fromstring(tiff.ome_metadata).iter(f"{SPACE}Image")] == [
+            "tissue",
+            "label",
+        ]
+        fine = tissue.asarray()
+        means = fine.reshape(64, 2, 80, 2, 3).mean(axis=(1, 3))
+        np.testing.assert_allclose(tissue.levels[1].asarray(), means, atol=0.51)
+        np.testing.assert_array_equal(fine, thera.upscale(colour, 2, model=model))
+        assert small.asarray().shape == (40, 60)
+
+
+def test_the_program_names_ome_tiffs_and_agrees_if_asked(planes, tmp_path):
+    source = tmp_path / "cells.ome.tif"
+    tifffile.imwrite(source, planes, metadata=FACTS)
+    result = run("upscale", source, "-s", 2, "-m", "edsr-air", "--consistent", "--json", "-q")
+    assert result.return_value == 0, result.output
+    assert json.loads(result.stdout)["output"] == str(tmp_path / "cells_x2.ome.tif")
+    fine = tifffile.imread(tmp_path / "cells_x2.ome.tif").astype(float)
+    np.testing.assert_array_equal(fine.reshape(2, 3, 24, 2, 32, 2).mean(axis=(3, 5)), planes)
+    again = run("upscale", source, "-s", 2, "-m", "edsr-air")
+    assert again.return_value == 1 and "exists" in again.output
+    refused = run("upscale", source, "-s", 2, "--resume", "--overwrite")
+    assert refused.return_value == 1 and "--resume are for rasters" in refused.output
+
+
+def test_what_does_not_fit_is_refused_with_a_sentence(model, planes, tmp_path):
+    source = tmp_path / "cells.ome.tif"
+    tifffile.imwrite(source, planes[0], metadata={"axes": "ZYX"})
+    with tifffile.TiffFile(source) as tiff:
+        text = tiff.ome_metadata
+
+    def refused(described, error, **options):
+        how = {"photometric": "minisblack", "metadata": None}
+        tifffile.imwrite(source, planes[0], description=described.encode(), **how)
+        assert is_ome_tiff(source)
+        with pytest.raises((ImageFileError, InvalidInput), match=error):
+            scaled(source, model, **options)
+        assert [file.name for file in tmp_path.iterdir()] == [source.name]
+
+    refused(text.replace('SizeZ="3"', 'SizeZ="4"').replace('Count="3"', 'Count="4"'), "does not fit|no plane")
+    refused(text.replace("<Image", "<Imag", 1), "damaged OME-XML")
+    companion = (
+        text.partition("<Image")[0] + '<BinaryOnly MetadataFile="a.companion.ome" UUID="urn:uuid:1"/></OME>'
+    )
+    refused(companion, "another file describes them")
+    refused(text, "no whole-number scale", scale=1.5, options=Options(consistent=True))
+
+
+def test_a_damaged_plane_leaves_no_output(model, planes, tmp_path):
+    source = tmp_path / "cells.ome.tif"
+    tifffile.imwrite(source, planes, metadata=FACTS, compression="zlib")
+    with tifffile.TiffFile(source) as tiff:
+        place = tiff.pages[4].dataoffsets[0]
+    with source.open("r+b") as file:
+        file.seek(place)
+        file.write(bytes(40))
+    with pytest.raises(ImageFileError, match="damaged or cut short"):
+        scaled(source, model)
+    assert [file.name for file in tmp_path.iterdir()] == [source.name]
