@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from threading import Lock
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch import Tensor
 Result = TypeVar("Result")
 Function = Callable[[Tensor], Tensor]
 
-GRAPHS = 8  # that a `GraphCache` keeps: each holds the memory of its activations
+GRAPHS = 8  # that a `GraphCache` keeps
 
 
 class Captured(Generic[Result]):
@@ -30,10 +30,12 @@ class Captured(Generic[Result]):
         whole: bool = True,
         plain_calls: int = 3,
         stream: torch.cuda.Stream | None = None,
+        pool: Any = None,
     ) -> None:
         self.function, self.plain_calls = function, plain_calls
         self.on_cuda = device.type == "cuda" and whole
         self.stream = stream  # to warm up and capture on
+        self.pool = pool  # of memory, shared with graphs that never run at the same time
         self.graph: torch.cuda.CUDAGraph | None = None
         self._result: Result
 
@@ -59,7 +61,7 @@ class Captured(Generic[Result]):
     def capture(self) -> None:
         graph = torch.cuda.CUDAGraph()
         # "thread_local" lets other threads go on with what is forbidden during a capture.
-        with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, self.pool, self.stream, capture_error_mode="thread_local"):
             self._result = self.function()
         self.graph = graph
 
@@ -76,10 +78,11 @@ class GraphCache:
     def __init__(self, asarray: Function) -> None:
         self._asarray = asarray  # copies an image of any dtype and device to what functions take
         self._graphs: OrderedDict[Hashable, Graph | Literal["new", "plain"]] = OrderedDict()
-        # All graphs are captured on one stream and share its workspaces, and each has one input and one
-        # output: replays must not overlap.
+        # All graphs are captured on one stream, share its workspaces and the memory of their activations,
+        # and each has one input and one output: replays must not overlap.
         self._lock = Lock()
         self._side: torch.cuda.Stream | None = None
+        self._pool: Any = None
         self._last: torch.cuda.Stream | None = None  # of the last replay
 
     def __call__(self, key: Hashable, function: Function, image: Tensor) -> Tensor:
@@ -110,7 +113,8 @@ class GraphCache:
     def _capture(self, function: Function, image: Tensor) -> Graph:
         with torch.cuda.device(image.device):
             self._side = self._side or torch.cuda.Stream()
-            return Graph(function, image, self._side)
+            self._pool = self._pool or torch.cuda.graph_pool_handle()
+            return Graph(function, image, self._side, self._pool)
 
     def _replay(self, graph: Graph, image: Tensor) -> Tensor:
         with torch.cuda.device(graph.input.device):
@@ -124,11 +128,13 @@ class GraphCache:
 class Graph:
     """One function captured for one image shape."""
 
-    def __init__(self, function: Function, image: Tensor, stream: torch.cuda.Stream) -> None:
+    def __init__(self, function: Function, image: Tensor, stream: torch.cuda.Stream, pool: Any) -> None:
         # Tensors that are made in inference mode could not be written to outside of it.
         with torch.inference_mode(False), torch.no_grad():
             self.input = image.clone()
-            self._run = Captured(lambda: function(self.input), image.device, plain_calls=2, stream=stream)
+            self._run = Captured(
+                lambda: function(self.input), image.device, plain_calls=2, stream=stream, pool=pool
+            )
             for _ in range(2):
                 self._run()
             self._run.capture()
