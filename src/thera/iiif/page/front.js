@@ -82,7 +82,7 @@ function named(identifier) {
 function leave() {
   leaving.abort();
   leaving = new AbortController();
-  byId("trouble").hidden = byId("info").hidden = byId("larger").hidden = byId("manifest").hidden = true;
+  byId("trouble").hidden = byId("info").hidden = byId("larger").hidden = byId("manifest").hidden = byId("zoom").hidden = true;
   return viewer?.open({ width: 1, height: 1, image: NOTHING, wait: true });
 }
 
@@ -103,7 +103,7 @@ async function open(identifier) {
     byId("larger").href = `${info.service?.[0].id ?? info.id}/info.json`;
     byId("larger").hidden = !info.service;
     byId("manifest").href = `${info.id}/manifest.json`;
-    byId("info").hidden = byId("manifest").hidden = false;
+    byId("info").hidden = byId("manifest").hidden = byId("zoom").hidden = false;
     byId("stage").focus();
     await viewer.open({
       width: info.width,
@@ -119,6 +119,7 @@ async function open(identifier) {
     if (!signal.aborted && !viewer.image.naturalWidth) throw new Error(`${named(identifier)} cannot be shown.`);
   } catch (error) {
     if (signal.aborted) return;
+    byId("zoom").hidden = true;
     byId("trouble").textContent = error.message;
     byId("trouble").hidden = false;
   }

@@ -87,6 +87,9 @@ function showJobs(jobs, actions) {
         make("span", { class: "small" }),
         make("span", { class: "buttons" }, ...buttons));
     }));
+  const count = Number($("jobs").dataset.count ?? 0);
+  $("jobs").dataset.count = String(jobs.length);
+  if (jobs.length > count) $("jobs").lastElementChild?.scrollIntoView({ block: "nearest" }); // what was just ordered
   for (const job of jobs) {
     const item = $("jobs").querySelector(`[data-id="${job.id}"]`);
     const bar = item.querySelector("progress");
