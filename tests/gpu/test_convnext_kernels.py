@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
     pytest.mark.skipif(
         torch.cuda.is_available() and not can_run_kernels(),
-        reason="needs Triton and 99 KiB of shared memory",
+        reason="the kernels do not run on this GPU",
     ),
 ]
 
@@ -40,10 +40,7 @@ def gradients(out: torch.Tensor, inputs: list[torch.Tensor]) -> list[torch.Tenso
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("width", KERNEL_WIDTHS)
-@pytest.mark.parametrize("large", [True, False])
-def test_fused_block_under_autocast_and_every_gradient_equal_the_plain_form(width, shape, large, monkeypatch):
-    if not large:  # the tiles for GPUs older than Hopper
-        monkeypatch.setattr("thera.kernels.convnext.block.can_run_large_kernels", lambda: False)
+def test_fused_block_under_autocast_and_every_gradient_equal_the_plain_form(width, shape):
     block, plain, x = make(width, shape)
     ours = x.cuda().requires_grad_()
     theirs = x.double().requires_grad_()
