@@ -9,6 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from thera.cli.feedback import Feedback
+from thera.cli.run import Scaler
 from thera.errors import ImageFileError, InvalidInput
 from thera.geo import upscaling
 from thera.geo.files import Item, Request, prepare
@@ -63,6 +65,21 @@ def test_a_run_goes_on_from_its_finished_frames(job, monkeypatch, tmp_path):
     assert len(made) == 8 and sum(done) == 240 * 300
     assert (tmp_path / "out.tif").read_bytes() == (tmp_path / "whole.tif").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.tif", "scene.tif", "whole.tif"]
+
+
+def test_an_interrupted_run_says_what_it_kept_and_how_to_go_on(job, monkeypatch, capsys, tmp_path):
+    scaler = object.__new__(Scaler)
+    scaler.feedback = Feedback(quiet=False)
+    for frames, said in (
+        (0, "No part was finished yet: one is up to 80×80 pixels"),
+        (5, "5 of 12 parts are"),
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            scaler._run(job(), after(frames))
+        assert said in capsys.readouterr().err
+    with pytest.raises(KeyboardInterrupt):
+        scaler._run(job(RasterOptions()), after(5))
+    assert not capsys.readouterr().err
 
 
 def test_what_changed_is_named_and_nothing_is_mixed(job, tmp_path):

@@ -3,7 +3,7 @@
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
@@ -142,12 +142,21 @@ class Scaler:
         label = Path(feedback.named(str(item.source))).name
         label = f"{place} files · {label}" if place else label
         with feedback.progress(math.prod(job.plan.size), label, estimate, job.tiles, **left) as progress:
-            job.run(progress)
+            self._run(job, progress)
         if estimate is not None and not self.request.resume:  # a part of it may have been there already
             clock.learn(job, time.monotonic() - started)
         seconds = time.monotonic() - began
         feedback.finished(shown, seconds)
         return record | {"seconds": round(seconds, 3)}
+
+    def _run(self, job: "Job", progress: Callable[[float], object]) -> None:
+        """Scales a file. If that is interrupted, says what is kept of it."""
+        try:
+            job.run(progress)
+        except KeyboardInterrupt:
+            if (kept := getattr(job, "kept", None)) is not None:
+                self.feedback.say(kept)
+            raise
 
     def _planned(self, item: Item, model: "Model", picture: "Picture | None") -> "Job":
         """The job of an item whose folder may not be there yet: it is checked where it would be made."""

@@ -289,9 +289,24 @@ class RasterScaling(RasterJob):
             for group, span in zip(self.raster.bands.groups, self.spans, strict=True)
             if not group.alpha
         )
-        done = len(list(sidecar(self.output).glob("*.npz"))) if self.file.resume else 0
-        total = len(list(frames(self.size, self.frame)))
+        done, total = self._parts
         return (*ranges, f"{done} of {total} parts are there already") if done else ranges
+
+    @property
+    def kept(self) -> str | None:
+        """What a run that was interrupted has kept, and how it goes on; None if nothing was to be kept."""
+        if not self.file.resume:
+            return None
+        done, total = self._parts
+        if not done:
+            return f"No part was finished yet: one is up to {self.frame}×{self.frame} pixels of the output."
+        return f"{done} of {total} parts are kept in {sidecar(self.output)}: the same command goes on."
+
+    @property
+    def _parts(self) -> tuple[int, int]:
+        """How many frames are kept, and how many there are."""
+        done = len(list(sidecar(self.output).glob("*.npz"))) if self.file.resume else 0
+        return done, len(list(frames(self.size, self.frame)))
 
     @property
     def plan(self) -> Plan:
