@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from thera.evaluation.pairs import PicturePair
 from thera.evaluation.resize import imresize
 from thera.training.config import Config
 from thera.training.loop import Run
-from thera.training.pairs import PairSampler, PicturePair
+from thera.training.pairs import PairSampler
 from thera.training.run import initial_network
 
 pytestmark = [

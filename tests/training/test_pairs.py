@@ -7,9 +7,10 @@ from PIL import Image
 from ramps import errors_by_position
 
 from thera.errors import InvalidInput
+from thera.evaluation.pairs import PicturePair, find_pairs, matched, read_pairs
 from thera.evaluation.resize import imresize
 from thera.training.config import Data
-from thera.training.pairs import PairSampler, PicturePair, find_pairs, matched, read_pairs
+from thera.training.pairs import PairSampler
 
 
 def scene(height=180, width=210, seed=0):

@@ -18,6 +18,12 @@ TABLES = (".md", ".csv", ".tex")  # written beside the results
 @click.command("eval", cls=VariadicCommand)
 @click.argument("models", metavar="[MODEL]...", nargs=-1)
 @click.option("--data", multiple=True, metavar="DIR...", help="Folders of images, one table each.")
+@click.option(
+    "--pairs",
+    multiple=True,
+    metavar="DIR...",
+    help="Folders of pairs taken at two focal lengths, low/NAME and high/NAME, instead of --data.",
+)
 @click.option("--scales", multiple=True, type=float, metavar="S...", help="Such as 2 3 4 or 2.5 12 30.")
 @click.option(
     "--degrade",
@@ -46,9 +52,8 @@ TABLES = (".md", ".csv", ".tex")  # written beside the results
     "-o",
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
-    default=Path("results/eval.jsonl"),
-    show_default=True,
-    help="One line per image; an interrupted run continues from it. Tables are written beside it.",
+    help="One line per image; an interrupted run continues from it. Tables are written beside it."
+    "  [default: results/eval.jsonl, or results/pairs.jsonl]",
 )
 @click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Images at a time.")
 @click.option(
@@ -64,6 +69,7 @@ TABLES = (".md", ".csv", ".tex")  # written beside the results
 def command(
     models: tuple[str, ...],
     data: tuple[str, ...],
+    pairs: tuple[str, ...],
     scales: tuple[float, ...],
     degrade: tuple[str, ...],
     metrics: tuple[str, ...],
@@ -73,7 +79,7 @@ def command(
     engine: str,
     device: str,
     precision: str,
-    out: Path,
+    out: Path | None,
     workers: int,
     replace: bool,
     paper: bool,
@@ -88,10 +94,12 @@ def command(
     thera eval edsr-air edsr-pro --data Set5 Set14 --scales 2 3 4
     thera eval --data Set5 --scales 2 3 4 --metrics psnr_y8 --baselines bicubic
     thera eval edsr-air --data Set14 --scales 2 4 --degrade none jpeg:40 noise:5 blur:0.8
+    thera eval mine.safetensors edsr-plus --pairs heldout/nikon heldout/iphone --no-ensemble
     """
     from thera.evaluation.damage import stated
     from thera.evaluation.images import image_sets
     from thera.evaluation.methods import load_methods
+    from thera.evaluation.pair_runs import pair_sets, pair_tables, run_pairs
     from thera.evaluation.paper import QUOTED, quoted_rows
     from thera.evaluation.report import write_report
     from thera.evaluation.runner import run
@@ -100,15 +108,25 @@ def command(
     if report is not None:
         click.echo(f"Wrote {write_report(report)}.")
         return
-    if not data:
+    if pairs and (data or scales or degrade or metrics):
+        raise click.UsageError(
+            "Pairs have their own scale: leave --data, --scales, --degrade, --metrics out."
+        )
+    if not data and not pairs:
         raise click.UsageError("Missing option '--data': name at least one folder of images.")
+    out = out or Path("results", "pairs.jsonl" if pairs else "eval.jsonl")
     if out.suffix in TABLES:
         raise InvalidInput(f"The results {out} would be lost to their own table: end it in .jsonl.")
+    found = pair_sets(pairs)
     sets = [images.damaged(damage) for images in image_sets(data) for damage in stated(degrade)]
     chosen = [] if "none" in baselines else list(baselines)
     methods = load_methods(models, chosen, ensemble, both, engine=engine, device=device, precision=precision)
-    records = run(methods, sets, scales, out, workers, replace, _progress)
-    tables = []
+    if pairs:
+        records = run_pairs(methods, found, out, workers, replace, _progress)
+        tables = pair_tables(records)
+    else:
+        records = run(methods, sets, scales, out, workers, replace, _progress)
+        tables = []
     for images in sets:
         for metric in metrics or (published_metric(images.name),):
             table = summarise(records, images.name, metric, scales)

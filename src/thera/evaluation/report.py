@@ -5,6 +5,7 @@ A folder of results holds these files:
 | file | from |
 | --- | --- |
 | eval*.jsonl | `thera eval` |
+| pairs*.jsonl | `thera eval --pairs` |
 | ablation*.jsonl | `thera ablations`; the budget is in ablation.json |
 | methods*.jsonl | `thera ablations --configs configs/methods`; the budget is in methods.json |
 | bench*.jsonl | `thera bench` |
@@ -26,6 +27,8 @@ from thera.evaluation.ablation import ablation_markdown
 from thera.evaluation.aliasing import aliasing_markdown
 from thera.evaluation.bench import bench_markdown
 from thera.evaluation.methods import BASELINES
+from thera.evaluation.pair_runs import ABOUT as ABOUT_PAIRS
+from thera.evaluation.pair_runs import pair_tables
 from thera.evaluation.paper import QUOTED, paper, quoted_rows
 from thera.evaluation.protocol import PROTOCOLS
 from thera.evaluation.reconstruction import reconstruction_markdown
@@ -45,7 +48,11 @@ ABOUT = (
 )
 
 #: The files of models that do not come with Thera, by their names in the results.
-FILES = {"LIIF": "edsr-baseline-liif.pth"}
+FILES = {
+    "LIIF": "edsr-baseline-liif.pth",
+    "zoom": "runs/zoom-plain/weights.safetensors",
+    "zoom-aligned": "runs/zoom-aligned/weights.safetensors",
+}
 
 CAPTIONS = {
     "crops": "Before and after at ×6",
@@ -77,6 +84,7 @@ def report(folder: Path) -> str:
         f"[{folder.name}/]({folder.name}). Numbers are measured here unless a row says that it is quoted. "
         f"{QUOTED} [All tables of the paper](paper_tables.md).",
         *_evaluation(folder),
+        *_pairs(folder),
         *_trained(folder, "methods", "Methods, trained alike", methods_markdown),
         *_trained(folder, "kernels", "Trained on other downsamplers", methods_markdown),
         *_trained(folder, "ablation", "Ablations", ablation_markdown),
@@ -132,6 +140,26 @@ def _evaluation(folder: Path) -> list[str]:
             table.rows += quoted_rows(data, metric, scales)
             sections.append(to_markdown(table))
     return sections
+
+
+def _pairs(folder: Path) -> list[str]:
+    records = list({key_of(record): record for record in _records(folder, "pairs")}.values())
+    if not records:
+        return []
+    methods = {record["method"]: record.get("engine") for record in records}
+    models, baselines = (
+        [name for name in methods if bool(methods[name]) == wanted] for wanted in (True, False)
+    )
+    data = " ".join(dict.fromkeys(record["data"] for record in records))
+    chosen = " ".join(
+        f"{name}={FILES[name]}" if name in FILES else name
+        for name in dict.fromkeys(name.rstrip("+") for name in models)
+    )
+    passes = "" if any(name.endswith("+") for name in models) else " --no-ensemble"
+    command = f"thera eval {chosen} --pairs {data} --baselines {' '.join(baselines)}{passes}"
+    sections = ["## Optical zoom", ABOUT_PAIRS, "Reproduced by:"]
+    sections.append(f"```\n{command} -o {_short(folder)}/pairs.jsonl\n```")
+    return sections + [to_markdown(table) for table in pair_tables(records)]
 
 
 def _commands(records: Sequence[Record], folder: Path) -> list[str]:

@@ -8,11 +8,15 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from thera.errors import InvalidInput
-from thera.evaluation.images import ImageSet, TargetImage, check_sizes, read
+from thera.evaluation.images import ImageSet, check_sizes, read
 from thera.evaluation.methods import Method
 from thera.evaluation.protocol import METRICS, PROTOCOL, check_scale, degrade, score, unit
 from thera.evaluation.records import Record, appending, json_lines, key_of, read_records
@@ -42,18 +46,44 @@ def run(
     if not scales:
         raise InvalidInput("No scale was given: name at least one, such as --scales 2 3 4.")
     check_sizes(sets, scales)
-    _check_stored(out, methods, sets, replace)
+
+    def checksums(named: set[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        files = {(images.name, path.name): path for images in sets for path in images.files}
+        return {key: checksum(read(path).pixels) for key, path in files.items() if key in named}
+
+    check_stored(out, methods, PROTOCOL, checksums, replace)
+    tasks = [(images, path, scale) for images in sets for path in images.files for scale in scales]
+    return measure_all(methods, [partial(_task, *task) for task in tasks], out, workers, progress)
+
+
+class Task(NamedTuple):
+    """One image at one scale, which every method is measured on."""
+
+    about: Record  # what its records have in common
+    prepare: Callable[[], Prepared]  # called if a method has not been measured yet
+
+
+class Prepared(NamedTuple):
+    source: NDArray[np.uint8]
+    size: tuple[int, int]
+    scores: Callable[[Any], Record]  # of an output
+
+
+def measure_all(
+    methods: Sequence[Method],
+    tasks: Sequence[Callable[[], Task]],
+    out: Path,
+    workers: int,
+    progress: Progress,
+) -> list[Record]:
+    """Measure what `out` does not hold yet, append it there, and return the records of all tasks."""
     stored = {key_of(record): record for record in read_records(out)}
     model_lock = threading.Lock()
-
-    def measure(task: tuple[ImageSet, Path, float]) -> list[Record]:
-        return _measure(*task, methods, stored, model_lock)
-
-    tasks = [(images, path, scale) for images in sets for path in images.files for scale in scales]
     result: list[Record] = []
     with appending(out) as file, ThreadPoolExecutor(workers) as pool:
         try:
-            for records in progress(pool.map(measure, tasks), len(tasks)):
+            measured = pool.map(lambda task: _measure(task(), methods, stored, model_lock), tasks)
+            for records in progress(measured, len(tasks)):
                 file.write(json_lines(record for record in records if key_of(record) not in stored))
                 file.flush()
                 result += records
@@ -62,25 +92,28 @@ def run(
     return result
 
 
-def _check_stored(out: Path, methods: Sequence[Method], sets: Sequence[ImageSet], replace: bool) -> None:
-    """Refuse results in `out` of other models or images of the same names, or drop them with `replace`."""
+def check_stored(
+    out: Path,
+    methods: Sequence[Method],
+    protocol: int | str,
+    checksums: Callable[[set[tuple[str, str]]], dict[tuple[str, str], str]],
+    replace: bool,
+) -> None:
+    """Refuse results in `out` of other models or images of the same names, or drop them with `replace`.
+
+    `checksums` gives those of the images that the results name, by data set and image.
+    """
     records = read_records(out)
     if not records:
         return
     identities: dict[str, set[str]] = {}
     for method in methods:
         identities.setdefault(method.name, set()).add(method.identity)
-    named = {(record["data"], record["image"]) for record in records}
-    pixels = {
-        (images.name, path.name): _checksum(read(path))
-        for images in sets
-        for path in images.files
-        if (images.name, path.name) in named
-    }
+    pixels = checksums({(record["data"], record["image"]) for record in records})
     kept = [
         record
         for record in records
-        if record.get("protocol", 1) == PROTOCOL
+        if record.get("protocol", 1) == protocol
         and record["identity"] in identities.get(record["method"], {record["identity"]})
         and record["pixels"] == pixels.get((record["data"], record["image"]), record["pixels"])
     ]
@@ -89,8 +122,8 @@ def _check_stored(out: Path, methods: Sequence[Method], sets: Sequence[ImageSet]
     if not replace:
         other = next(record for record in records if record not in kept)
         what = f"another {other['method']} or another {other['image']} of {other['data']}"
-        if other.get("protocol", 1) != PROTOCOL:
-            what = f"version {other.get('protocol', 1)} of the protocol, not of version {PROTOCOL}"
+        if other.get("protocol", 1) != protocol:
+            what = f"version {other.get('protocol', 1)} of the protocol, not of version {protocol}"
         raise InvalidInput(
             f"{out} holds results of {what}: store the new ones in another file, or drop the old ones with "
             "--replace."
@@ -99,47 +132,53 @@ def _check_stored(out: Path, methods: Sequence[Method], sets: Sequence[ImageSet]
         file.write(json_lines(kept).encode())
 
 
-def _checksum(image: TargetImage) -> str:
-    return f"{zlib.crc32(image.pixels.tobytes()):08x}"
+def checksum(*pixels: NDArray[np.uint8]) -> str:
+    return f"{zlib.crc32(b''.join(array.tobytes() for array in pixels)):08x}"
+
+
+def _task(images: ImageSet, path: Path, scale: float) -> Task:
+    image = read(path)
+    about = {
+        "data": images.name,
+        "image": path.name,
+        "pixels": checksum(image.pixels),
+        "scale": int(scale) if scale == int(scale) else scale,
+        "protocol": PROTOCOL,
+    }
+
+    def prepare() -> Prepared:
+        source, target = degrade(image.pixels, scale, images.damage)
+        said = {"conversion": image.conversion} if image.conversion else {}
+
+        def scores(output: Any) -> Record:
+            return {name: round(score(output, target, scale, name), 5) for name in METRICS} | said
+
+        return Prepared(source, (target.shape[0], target.shape[1]), scores)
+
+    return Task(about, prepare)
 
 
 def _measure(
-    images: ImageSet,
-    path: Path,
-    scale: float,
+    task: Task,
     methods: Sequence[Method],
     stored: dict[tuple[Any, ...], Record],
     model_lock: threading.Lock,
 ) -> list[Record]:
     """The records of one image at one scale, one for each method."""
-    image = read(path)
-    pair = None
+    prepared = None
     records = []
     for method in methods:
-        record: Record = {
-            "method": method.name,
-            "identity": method.identity,
-            "data": images.name,
-            "image": path.name,
-            "pixels": _checksum(image),
-            "scale": int(scale) if scale == int(scale) else scale,
-            "protocol": PROTOCOL,
-        }
+        record: Record = {"method": method.name, "identity": method.identity} | task.about
         known = stored.get(key_of(record))
         if known is not None:
             records.append(known)
             continue
-        if pair is None:
-            pair = degrade(image.pixels, scale, images.damage)
-        height, width = pair.target.shape[:2]
+        if prepared is None:
+            prepared = task.prepare()
         with model_lock if method.engine else nullcontext():
             start = time.perf_counter()
-            output = method.upscale(unit(pair.source), (height, width))
+            output = method.upscale(unit(prepared.source), prepared.size)
             seconds = time.perf_counter() - start
-        for name in METRICS:
-            record[name] = round(score(output, pair.target, scale, name), 5)
-        record |= {"seconds": round(seconds, 3), "engine": method.engine}
-        if image.conversion:
-            record["conversion"] = image.conversion
+        record |= prepared.scores(output) | {"seconds": round(seconds, 3), "engine": method.engine}
         records.append(record)
     return records

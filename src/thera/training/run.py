@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from thera.errors import InvalidInput, ModelError
 from thera.evaluation.damage import stated
+from thera.evaluation.pairs import read_pairs
 from thera.evaluation.records import read_records
 from thera.models.loading import load_network
 from thera.models.weights import save_safetensors
@@ -21,7 +22,7 @@ from thera.networks import Network, Thera, make_network
 from thera.training import checkpoint, loop
 from thera.training.config import Config, Initial
 from thera.training.data import Sampler, read_images
-from thera.training.pairs import PairSampler, read_pairs
+from thera.training.pairs import PairSampler
 from thera.training.validation import Validation
 
 COMPILING = 5  # steps at the start that compile and are not timed
@@ -100,7 +101,7 @@ def start(
     }
     about: dict[str, Any] = {"training": [*earlier, stage]}
     about |= ({"name": config.name} if config.name else {}) | (
-        {"restores": True} if config.degradation.on else {}
+        {"restores": True} if config.degradation.on or pairs else {}
     )
     if run.rank == 0:
         save_safetensors(run.average, folder / loop.WEIGHTS, "f32", about)
