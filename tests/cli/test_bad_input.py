@@ -242,3 +242,19 @@ def test_an_output_folder_that_links_to_itself_is_refused(thera, tmp_path, png):
     (tmp_path / "loop").symlink_to("loop")
     result = thera("upscale", tmp_path / "in", tmp_path / "loop", "-s", 2)
     assert result.status == 1 and "it is a link that leads nowhere" in result.err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--affine", "1,0,0,0,1,0", "--lens", "0,0,0,0"),
+        ("--affine", "1,0,0,0,1,0", "--resolution", 3),
+        ("--affine", "1,0,0,0,1,0", "--quality", 90),
+    ],
+)
+def test_wrong_options_of_a_warp_are_wrong_usage(thera, tmp_path, png, options):
+    (tmp_path / "a.png").write_bytes(png)
+    result = thera("warp", tmp_path / "a.png", tmp_path / "b.png", *options)
+    assert result.status == 2 and "(see thera warp --help)" in result.err
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]

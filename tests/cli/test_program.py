@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 
+import imagecodecs
+import numpy as np
 import pytest
 
 import thera as package
@@ -56,6 +58,28 @@ def test_info_tells_of_images(thera, tmp_path, png):
     facts = json.loads(thera("info", tmp_path / "a.png", "--json").out)
     assert (facts["size"], facts["colour"], facts["depth"]) == ("64×48", "RGB", "8-bit")
     assert "64×48" in thera("info", tmp_path / "a.png").out
+
+
+def test_info_tells_of_colour_spaces_and_depths(thera, tmp_path):
+    levels = np.zeros((8, 8, 3), np.uint16)
+    code = imagecodecs.avif_encode(levels, bitspersample=10, primaries=9, transfer=16, matrix=9)
+    (tmp_path / "a.avif").write_bytes(code)
+    facts = json.loads(thera("info", tmp_path / "a.avif", "--json").out)
+    assert (facts["depth"], facts["colour space"]) == ("10-bit", "BT.2020, PQ")
+
+
+def test_info_tells_of_zarr_stores(thera, tmp_path):
+    zarr = pytest.importorskip("zarr")
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(32, 48), chunks=(16, 16), dtype="u2")
+    array.attrs["long_name"] = "heights"
+    group = zarr.create_group(tmp_path / "b.zarr", attributes={"ome": {"multiscales": []}})
+    group.create_array("0", shape=(2, 8, 8), chunks=(1, 8, 8), dtype="f4")
+    assert "32×48 uint16 in chunks of 16×16" in thera("info", tmp_path / "a.zarr").out
+    facts = json.loads(thera("info", tmp_path / "b.zarr", "--json").out)
+    assert facts["kind"].startswith("OME-Zarr image") and facts["0"] == "2×8×8 float32 in chunks of 1×8×8"
+    (tmp_path / "c.zarr").mkdir()
+    result = thera("info", tmp_path / "c.zarr")
+    assert result.status == 1 and "cannot be read as a Zarr store" in result.err
 
 
 def test_info_tells_of_rasters(thera, tmp_path):

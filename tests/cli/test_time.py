@@ -10,6 +10,9 @@ import pytest
 from PIL import Image
 
 from thera.cli import feedback, timing
+from thera.models import load
+from thera.warp.mappings import Projective
+from thera.warp.pictures import prepare_warped_picture
 
 AIR = ("-m", "edsr-air")
 
@@ -24,7 +27,7 @@ def cache(tmp_path, monkeypatch):
 def large(tmp_path):
     """A picture that is worth a calibration."""
     path = tmp_path / "large.png"
-    Image.effect_noise((160, 130), 60).convert("RGB").save(path)
+    Image.effect_noise((90, 70), 60).convert("RGB").save(path)
     return path
 
 
@@ -37,7 +40,7 @@ def test_the_plan_says_how_long_it_takes_by_rates_that_are_kept(thera, large, ca
     kept[name] = [1.0, 1e9]  # a pixel a second
     cache.write_text(json.dumps(kept))
     result = thera("upscale", large, "-s", 1.5, *AIR, "--overwrite")
-    assert " | about 5.8 h" in result.err.splitlines()[0]
+    assert " | about 1.8 h" in result.err.splitlines()[0]
 
 
 def test_a_copy_takes_no_time_of_the_network(thera, large, cache):
@@ -54,7 +57,7 @@ def test_rates_that_cannot_be_read_are_measured_again(thera, large, cache, damag
 
 def test_rates_follow_the_jobs_that_were_done(monkeypatch, thera, large, cache):
     monkeypatch.setattr(timing, "LEARN_FROM", 0.0)
-    monkeypatch.setattr(timing, "_calibrated", lambda model: [1e9, 1e9])
+    monkeypatch.setattr(timing, "_calibrated", lambda *given: [1e9, 1e9])
     thera("upscale", large, "-s", 1.5, *AIR)
     (rates,) = json.loads(cache.read_text()).values()
     assert max(rates) < 1e8
@@ -69,7 +72,7 @@ def test_a_dry_run_says_everything_and_writes_nothing(thera, large, tmp_path, pn
     one = thera("upscale", large, "-s", 3, "--dry-run", *AIR)
     plan, end = one.err.splitlines()
     assert (one.status, one.out) == (0, "")
-    for part in ("480×390", "1 tile", "MiB", "about", "on disk"):
+    for part in ("270×210", "1 tile", "MiB", "about", "on disk"):
         assert part in plan
     assert end == "Nothing was written: this was a dry run."
     many = thera("upscale", tmp_path / "in", "-s", 3, "-r", "--dry-run", *AIR)
@@ -150,3 +153,37 @@ def test_outputs_of_another_scale_are_named_as_left(thera, tmp_path, png):
     for scale in (1, 2):
         result = thera("upscale", tmp_path / "in", tmp_path / "out", "-s", scale, *AIR)
     assert result.status == 0 and "2 already there" in result.err and "--overwrite makes them" in result.err
+
+
+def test_a_warp_says_how_long_it_takes_and_its_line_is_that_of_upscale(thera, large, tmp_path, cache):
+    result = thera("warp", large, tmp_path / "a.png", "--affine", "1,0.1,0,0,1,0", *AIR, "--json")
+    plan, end = result.err.splitlines()
+    assert " | about " in plan and end.startswith(f"{tmp_path / 'a.png'} is done in ")
+    (name,) = json.loads(cache.read_text())
+    assert name.endswith(" points")
+    (line,) = result.out.splitlines()
+    made = thera("upscale", large, "-s", 1.5, *AIR, "--json").records[0]
+    assert set(json.loads(line)) == set(made) - {"tiles", "memory"}
+    failed = thera("warp", large, tmp_path / "a.png", "--affine", "1,0,0,0,1,0", *AIR, "--json")
+    assert failed.status == 1 and json.loads(failed.out)["status"] == "failed" and "exists" in failed.err
+
+
+@pytest.mark.parametrize("matrix", [(1, 0, 0, 0, 1, 0), (0.5, 0, 0, 0, 0.5, 0), (2, 0, -40, 0, 2, -30)])
+def test_the_work_of_a_warp_is_counted_about_as_it_is_done(large, tmp_path, matrix, monkeypatch):
+    model, encoded = load("edsr-air"), []
+    job = prepare_warped_picture(
+        large, tmp_path / "a.png", model, lambda shape: (shape, Projective(matrix, shape, False))
+    )
+    own = model.encode
+    monkeypatch.setattr(model, "encode", lambda image: encoded.append(image[..., 0].size) or own(image))
+    job.run()
+    sampled = sum(piece.inside.sum() for piece in job.warp.pieces((0, 0, *job.size)))
+    assert job.work == pytest.approx((sum(encoded), sampled), rel=0.2)
+
+
+def test_a_part_in_one_tile_has_no_overlap_to_speak_of(capsys):
+    plan = SimpleNamespace(overlap=4.0)
+    for tiles in (1, 2):
+        job = SimpleNamespace(plan=plan, tiles=tiles, notes=())
+        feedback.Feedback(quiet=False).notes(feedback.Shown(None, job, "", ""))
+        assert ("overlap" in capsys.readouterr().err) == (tiles == 2)

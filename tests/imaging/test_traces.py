@@ -2,6 +2,7 @@
 
 import io
 
+import imagecodecs
 import numpy as np
 import pytest
 from PIL import Image
@@ -72,6 +73,22 @@ def test_a_clean_picture_and_one_of_a_few_pixels_show_nothing(photograph, tmp_pa
         found = traces(tmp_path / name, read(tmp_path / name))
         assert found.quality is None and found.reason() is None
         assert ("too small to tell" in str(found)) == (name == "b.png")
+
+
+def test_a_lossy_webp_or_avif_is_known_from_a_lossless_one(photograph, tmp_path):
+    for name, options, reason in (
+        ("a.webp", {"quality": 95}, "it is a lossy WebP"),
+        ("b.webp", {"quality": 95, "exif": bytes(70_000)}, "it is a lossy WebP"),
+        ("c.webp", {"lossless": True}, None),
+        ("d.avif", {"quality": 80}, "it is a lossy AVIF"),
+        ("e.png", {}, None),
+    ):
+        path = tmp_path / name
+        Image.fromarray(photograph).save(path, **options)
+        assert traces(path, read(path)).reason() == reason, name
+    code = imagecodecs.avif_encode(photograph, level=100, matrix=0)
+    (tmp_path / "f.avif").write_bytes(code)
+    assert traces(tmp_path / "f.avif", read(tmp_path / "f.avif")).reason() is None
 
 
 def test_reasons_name_what_was_found():

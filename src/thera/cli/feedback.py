@@ -1,5 +1,6 @@
 """Messages and progress bars on stderr."""
 
+import json
 import re
 import sys
 import time
@@ -24,6 +25,12 @@ MUCH_OVERLAP = 1.6
 BAR_DELAY, BAR_STEP = 0.5, 0.2
 #: A bar is never this far before the work has got there.
 ALMOST = 0.95
+
+
+def json_text(facts: object, indent: int | None = None) -> str:
+    """Facts as JSON. A name that is no UTF-8 holds surrogates, which are escaped."""
+    text = json.dumps(facts, indent=indent, ensure_ascii=False)
+    return re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def echo(text: str) -> None:
@@ -102,7 +109,7 @@ class Feedback:
         job = shown.job
         for note in (*job.notes, *shown.notes):
             self.say(f"  note: {note}")
-        if job.plan.overlap > MUCH_OVERLAP:
+        if job.tiles > 1 and job.plan.overlap > MUCH_OVERLAP:
             share = 1 - 1 / job.plan.overlap
             self.say(f"  note: {share:.0%} of the work is overlap between tiles; more --memory reduces it")
 

@@ -1,6 +1,5 @@
 """`thera info`: describe an image, a raster, a model or the installation."""
 
-import json
 import os
 import re
 from contextlib import suppress
@@ -9,7 +8,13 @@ from typing import Any
 
 import click
 
+from thera.cli.feedback import json_text
 from thera.errors import ImageFileError, MissingDependency, ModelError
+from thera.optional import require
+
+#: Colour spaces by their numbers in H.273.
+_PRIMARIES = {1: "sRGB primaries", 9: "BT.2020", 12: "Display P3"}
+_TRANSFER = {8: "linear light", 13: "sRGB", 16: "PQ", 18: "HLG"}
 
 
 @click.command("info")
@@ -26,7 +31,7 @@ def command(thing: str | None, as_json: bool) -> None:
     """
     facts = installation() if thing is None else describe(thing)
     if as_json:
-        click.echo(json.dumps(facts, indent=2, ensure_ascii=False))
+        click.echo(json_text(facts, indent=2))
         return
     width = max(map(len, facts))
     for name, value in facts.items():
@@ -42,6 +47,8 @@ def describe(thing: str) -> dict[str, Any]:
         model_error = error
     if not os.path.exists(thing):
         raise ModelError(f"{thing!r} is neither a file nor a shipped model: see `thera models`.")
+    if os.path.isdir(thing) and Path(thing).suffix == ".zarr":
+        return _store(Path(thing))
     try:
         return _image(Path(thing))
     except MissingDependency:
@@ -131,6 +138,7 @@ def _image(path: Path) -> dict[str, Any]:
         "ICC profile": metadata.icc,
         "EXIF": metadata.exif,
         "XMP": metadata.xmp,
+        "IPTC": metadata.iptc,
         "text": metadata.text,
         "georeference": metadata.tiff_tags,
     }
@@ -140,13 +148,34 @@ def _image(path: Path) -> dict[str, Any]:
         "size": f"{layout.width}×{layout.height}",
         "colour": {"grey": "grey", "rgb": "RGB", "cmyk": "CMYK"}[layout.colour],
         "alpha": "yes" if layout.alpha else "no",
-        "depth": layout.depth,
+        "depth": layout.depth if picture.bits is None else f"{picture.bits}-bit",
         "carries": [name for name, value in carried.items() if value] or ["nothing else"],
     }
+    if metadata.cicp:
+        names = zip(("primaries", "transfer"), (_PRIMARIES, _TRANSFER), metadata.cicp[:2], strict=True)
+        facts["colour space"] = ", ".join(known.get(n, f"{kind} {n} of H.273") for kind, known, n in names)
     if metadata.dpi:
         facts["resolution"] = f"{metadata.dpi[0]:g}×{metadata.dpi[1]:g} dpi"
     if picture.notes:
         facts["as read"] = list(picture.notes)
+    return facts
+
+
+def _store(path: Path) -> dict[str, Any]:
+    zarr = require("zarr", "dask", "a Zarr store")
+    try:
+        node = zarr.open(path, mode="r")
+        arrays = {"": node} if isinstance(node, zarr.Array) else dict(node.members(max_depth=None))
+        kind = "Zarr array" if isinstance(node, zarr.Array) else "Zarr group"
+        if "multiscales" in node.attrs or "multiscales" in node.attrs.get("ome", {}):
+            kind = "OME-Zarr image"
+        facts: dict[str, Any] = {"name": path.name, "kind": f"{kind}, format {node.metadata.zarr_format}"}
+        for name, array in sorted(arrays.items()):
+            if isinstance(array, zarr.Array):
+                shape, chunks = ("×".join(map(str, each)) for each in (array.shape, array.chunks))
+                facts[name or "array"] = f"{shape} {array.dtype} in chunks of {chunks}"
+    except Exception as error:  # damaged metadata can lead to any
+        raise ImageFileError(f"{path} cannot be read as a Zarr store: {error}.") from error
     return facts
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
+
+from thera.cli.feedback import json_text
 
 
 @click.command("inspect")
@@ -36,7 +37,7 @@ def command(models: tuple[str, ...], figure: Path | None, as_json: bool) -> None
         model = load(name)
         record = inspect_model(model)
         if as_json:
-            click.echo(json.dumps(record, ensure_ascii=False))
+            click.echo(json_text(record))
         else:
             click.echo(("\n" if i else "") + inspection_text(record))
         if figure is not None:

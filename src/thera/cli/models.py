@@ -1,8 +1,8 @@
 """`thera models`: list the models that come with Thera."""
 
-import json
-
 import click
+
+from thera.cli.feedback import json_text
 
 #: What each variant is good for; the numbers are in the model cards.
 DESCRIPTIONS = {
@@ -38,7 +38,7 @@ def command(as_json: bool) -> None:
             }
             for model in found
         ]
-        click.echo(json.dumps(records, indent=2))
+        click.echo(json_text(records, indent=2))
         return
     defaults = {
         DEFAULT_MODEL: " (default)",

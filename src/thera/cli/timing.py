@@ -4,22 +4,29 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from thera.files import recalled, remember
 
 if TYPE_CHECKING:
-    from thera.geo.files import Job
     from thera.models import Model
 
-#: Encoded pixels from which a job is worth a calibration, and the side of the picture that it encodes.
-WORTHWHILE, CALIBRATION = 20_000, 64
+#: The side of the picture that a calibration encodes. Smaller jobs are over before it would be.
+CALIBRATION = 64
 #: Seconds from which a job's own time is a good measure.
 LEARN_FROM = 5.0
 #: How far one slow job moves the rates: the machine may have been busy with something else.
 SLOWER = 0.5
 #: Where rates are kept, in the folder of caches.
 FILE = "rates.json"
+
+
+class Work(Protocol):
+    """Something that takes time."""
+
+    @property
+    def work(self) -> tuple[float, float]:
+        """Pixels to encode, halos included, and pixels to render."""
 
 
 def human_time(seconds: float) -> str:
@@ -36,16 +43,20 @@ def human_time(seconds: float) -> str:
 
 @dataclass
 class Clock:
-    """The rates of one model on this machine. `threads`: how many it may use, 0 for all."""
+    """The rates of one model on this machine. `threads`: how many it may use, 0 for all.
+
+    `points`: the field is read at points, as warps do, not on a grid.
+    """
 
     model: "Model"
     threads: int = 0
+    points: bool = False
 
     @cached_property
     def _key(self) -> str:
         info = self.model.info
         facts = (info.name, info.parameters, info.engine, info.device, info.precision, self.threads)
-        return " ".join(map(str, facts))
+        return " ".join(map(str, facts)) + " points" * self.points
 
     @cached_property
     def _rates(self) -> list[float]:
@@ -55,15 +66,15 @@ class Clock:
             return [encoded, rendered] if min(encoded, rendered) > 0 else []
         return []
 
-    def estimate(self, job: "Job", always: bool = False) -> float | None:
+    def estimate(self, job: Work, always: bool = False) -> float | None:
         """The seconds that a job will take; None for a small one whose rates are not known yet."""
         if not self._rates:
-            if not always and job.work[0] < WORTHWHILE:
+            if not always and job.work[0] < CALIBRATION**2:
                 return None
-            self._keep(_calibrated(self.model))
+            self._keep(_calibrated(self.model, self.points))
         return sum(pixels / rate for pixels, rate in zip(job.work, self._rates, strict=True))
 
-    def learn(self, job: "Job", seconds: float) -> None:
+    def learn(self, job: Work, seconds: float) -> None:
         """Corrects the rates by the time that a job took, and keeps them for later calls."""
         estimate = self.estimate(job)
         if estimate and max(estimate, seconds) >= LEARN_FROM:
@@ -75,7 +86,7 @@ class Clock:
         remember(FILE, self._key, rates)
 
 
-def _calibrated(model: "Model") -> list[float]:
+def _calibrated(model: "Model", points: bool) -> list[float]:
     """The rates of a small picture."""
     import numpy as np
 
@@ -84,5 +95,13 @@ def _calibrated(model: "Model") -> list[float]:
     began = time.perf_counter()
     field = model.encode(image)
     encoded = time.perf_counter()
-    pixels = field.render(scale=2.0).shape[0] ** 2
+    pixels = (2 * CALIBRATION) ** 2
+    if points:
+        from thera.field import Lanczos
+
+        field.sample(
+            CALIBRATION * np.random.default_rng(0).random((pixels, 2)), Lanczos(), jacobian=np.eye(2)
+        )
+    else:
+        field.render(scale=2.0)
     return [CALIBRATION**2 / (encoded - began), pixels / (time.perf_counter() - encoded)]

@@ -1,8 +1,6 @@
 """`thera upscale`: scales an image, a folder of images, or a Zarr store."""
 
-import json
 import os
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -192,7 +190,7 @@ def command(
     On two cores a photograph of one megapixel takes about 15 seconds with edsr-air and a minute with
     edsr-plus, which sees more around every pixel.
     """
-    from thera.cli.feedback import Feedback, echo
+    from thera.cli.feedback import Feedback, echo, json_text
     from thera.cli.pipes import to_stdout
     from thera.cli.run import Scaler
 
@@ -229,7 +227,7 @@ def command(
         records.append(record)
         if as_json and lost is None:
             try:
-                click.echo(json_line(record))
+                click.echo(json_text(record))
             except OSError as error:  # a stream that is closed or full is no reason to stop
                 lost = error
     failed = [record for record in records if record["status"] == "failed"]
@@ -283,12 +281,6 @@ def results(
             yield from scale_files(scaler, items, Cluster(workers, scheduler))
         else:
             yield from scaler.attempt_all(items)
-
-
-def json_line(record: "Record") -> str:
-    """A record as one line of JSON. A name that is no UTF-8 holds surrogates, which are escaped."""
-    text = json.dumps(record, ensure_ascii=False)
-    return re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def summary(records: "list[Record]", seconds: float) -> str:

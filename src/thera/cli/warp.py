@@ -1,6 +1,5 @@
 """`thera warp`: applies a homography, undoes a lens, or changes the coordinate system."""
 
-import json
 import re
 import time
 from pathlib import Path
@@ -9,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from thera.cli.parameters import BYTES, NAMED_PATH, Numbers, Size, engine_options, model_option
-from thera.errors import InvalidInput
+from thera.errors import InvalidInput, TheraError
 
 if TYPE_CHECKING:
+    from thera.cli.feedback import Feedback
+    from thera.cli.run import Record
     from thera.geo.warped_rasters import WarpedRaster
     from thera.warp.mappings import View
     from thera.warp.pictures import Outside, WarpedPicture
@@ -67,7 +68,7 @@ class Colour(click.ParamType):
 @click.option("--overwrite", is_flag=True, help="Replace OUTPUT if it exists.")
 @click.option("--strip", is_flag=True, help="Drop ICC profile, EXIF, XMP, resolution and tags.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
-@click.option("--json", "as_json", is_flag=True, help="Print a summary for machines on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON on stdout when it ends.")
 def command(source: Path, output: Path, as_json: bool, quiet: bool, **given: Any) -> None:
     """Warp an image with one resampling of its field, without aliasing.
 
@@ -81,34 +82,50 @@ def command(source: Path, output: Path, as_json: bool, quiet: bool, **given: Any
     Every output pixel averages the field over the ellipse that it covers. Positions are in pixels from the
     top left corner. The first pixel has its centre at 0.5, 0.5: half a pixel more than in OpenCV.
     """
-    from thera.cli.feedback import Feedback
-    from thera.cli.timing import human_time
+    from thera.cli.feedback import Feedback, json_text
+
+    record: dict[str, Any] = {"input": str(source)}
+    try:
+        record |= warp(Feedback(quiet), source, output, **given)
+    except TheraError as error:
+        if as_json:
+            click.echo(json_text(record | {"status": "failed", "error": str(error)}))
+        raise
+    if as_json:
+        click.echo(json_text(record))
+
+
+def warp(feedback: "Feedback", source: Path, output: Path, **given: Any) -> "Record":
+    """Warps a file, says how long it takes, and gives its record."""
+    from thera.cli.run import done
+    from thera.cli.timing import Clock, human_time
     from thera.memory import human_bytes
 
     began = time.monotonic()
-    feedback = Feedback(quiet)
     job = prepare(source, output, **given)
     (H, W), (rows, cols), info = job.warp.shape, job.size, job.warp.model.info
+    clock = Clock(job.warp.model, points=True)
+    estimate = None if feedback.quiet else clock.estimate(job)
+    took = f" | about {human_time(estimate)}" if estimate else ""
     feedback.say(
         f"{source} {W}×{H} → {output} {cols}×{rows} | {info.name} ({info.engine} on {info.device})"
-        f" | within {human_bytes(job.warp.options.limit)}"
+        f" | within {human_bytes(job.warp.options.limit)}{took}"
     )
     for note in job.notes:
         feedback.say(f"  note: {note}")
-    with feedback.progress(rows * cols, source.name) as progress:
+    started = time.monotonic()
+    with feedback.progress(rows * cols, source.name, estimate) as progress:
         job.run(progress)
-    feedback.say(f"{output} is done in {human_time(time.monotonic() - began)}.")
-    if as_json:
-        summary = {
-            "input": str(source),
-            "output": str(output),
-            "from": [W, H],
-            "to": [cols, rows],
-            "model": info.name,
-            "seconds": round(time.monotonic() - began, 3),
-            "notes": list(job.notes),
-        }
-        click.echo(json.dumps(summary, indent=2, ensure_ascii=False))
+    if estimate is not None:
+        clock.learn(job, time.monotonic() - started)
+    seconds = time.monotonic() - began
+    feedback.say(f"{output} is done in {human_time(seconds)}.")
+    record = done(output, job.warp.shape, job.size, job.form.name, job.depth, job.warp.model)
+    return record | {
+        "ensemble": job.warp.options.ensemble,
+        "seconds": round(seconds, 3),
+        "notes": list(job.notes),
+    }
 
 
 def prepare(
@@ -145,10 +162,21 @@ def prepare(
     )
     psf = {"lanczos": Lanczos, "gaussian": Seamless, "box": BoxFilter}[shape]()
     options = Options(psf, ensemble, memory)
-    view = view_of(to, size, **given)
-    if to is None and (resolution is not None or bounds is not None):
-        raise InvalidInput("--resolution and --bounds only apply to a coordinate system: give --to as well.")
-    raster_asked = cog or stretch is not None or (format_of(output) is FORMATS["tiff"] and is_raster(source))
+    try:
+        view = view_of(to, size, **given)
+        if to is None and (resolution is not None or bounds is not None):
+            raise InvalidInput(
+                "--resolution and --bounds only apply to a coordinate system: give --to as well."
+            )
+        form = format_of(output)
+        if quality is not None and not form.lossy:
+            raise InvalidInput(
+                f"--quality is for JPEG, JPEG XL, WebP and AVIF, and this is {form.name.upper()}:"
+                " leave it out."
+            )
+    except InvalidInput as error:
+        raise click.UsageError(str(error)) from error
+    raster_asked = cog or stretch is not None or (form is FORMATS["tiff"] and is_raster(source))
     if view is not None and not raster_asked:
         from thera.warp.pictures import prepare_warped_picture
 

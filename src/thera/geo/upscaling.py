@@ -198,6 +198,14 @@ class RasterJob(ABC):
         return self.grid.size
 
     @property
+    def form(self) -> Format:
+        return FORMATS["tiff"]
+
+    @property
+    def depth(self) -> str:
+        return depth_name(self.raster.dtype)
+
+    @property
     def written(self) -> Raster:
         """The description of the output's bands and tags."""
         return self.raster
@@ -258,14 +266,6 @@ class RasterScaling(RasterJob):
     options: Options
     whole: tuple[int, int]  # the size of the output of the whole raster, of which the grid is a part
     origin: tuple[int, int] = (0, 0)  # of the grid in it
-
-    @property
-    def form(self) -> Format:
-        return FORMATS["tiff"]
-
-    @property
-    def depth(self) -> str:
-        return depth_name(self.raster.dtype)
 
     @property
     def tiles(self) -> int:

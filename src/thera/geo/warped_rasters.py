@@ -41,6 +41,12 @@ class WarpedRaster(RasterJob):
             return replace(raster, nodata=(math.nan,) * raster.count)
         return replace(raster, masked=True)
 
+    @property
+    def work(self) -> tuple[float, float]:
+        """About how many pixels are encoded, halos included, and sampled."""
+        encoded, sampled = self.warp.work(self.size)
+        return len(self.spans) * encoded, len(self.spans) * sampled
+
     def _frame(self, reader: Samples, box: Box, progress: Callable[[int], object]) -> Frame:
         samples, valid = self.warp.warped(reader, self.raster.bands, self.spans, box, progress)
         return Frame(self.written, samples, valid)

@@ -32,17 +32,21 @@ class Traces(NamedTuple):
 
     `grid`: how clearly the coefficients show JPEG's grid, also in a file of another kind: 0 without one.
     `noise`: its standard deviation, of 255. `small`: too few pixels to tell grid and noise; both are 0.
+    `codec`: the name of another lossy format that the file has.
     """
 
     quality: int | None
     grid: float
     noise: float
     small: bool = False
+    codec: str | None = None
 
     def reason(self) -> str | None:
         """Why the picture should be restored, or None if it should not."""
         if self.quality is not None and self.quality <= MOST_QUALITY:
             return f"it is a JPEG of quality {self.quality}"
+        if self.codec is not None:
+            return f"it is a lossy {self.codec}"
         if self.quality is None and self.grid > MOST_GRID:  # the grid of a good JPEG shows, too
             return "a grid of 8×8 blocks shows, as JPEG leaves it"
         if MOST_NOISE < self.noise <= DITHERED:
@@ -62,20 +66,34 @@ class Traces(NamedTuple):
 def traces(path: Path, picture: Picture) -> Traces:
     """The traces of a picture that was read from a file."""
     quality, (height, width) = jpeg_quality(path), picture.layout.size
+    codec = lossy_codec(path) if picture.samples.dtype == np.uint8 else None
     if min(height, width) < FEWEST:
-        return Traces(quality, 0.0, 0.0, small=True)
+        return Traces(quality, 0.0, 0.0, small=True, codec=codec)
     samples = _middle(picture.samples[..., :-1] if picture.alpha else picture.samples, LOOKED_AT)
     dtype = picture.samples.dtype
     level = 255 / np.iinfo(dtype).max if np.issubdtype(dtype, np.integer) else 255.0
     coded = _middle(samples, LOOKED_AT_FOR_GRID).astype(np.float32)
     brightness = (level * (coded @ BRIGHTNESS if coded.shape[-1] == 3 else coded[..., 0])).astype(np.float32)
     green = level * samples[..., samples.shape[-1] // 2].astype(np.float32)  # a mean would hide noise
-    return Traces(quality, grid(brightness), noise(green))
+    return Traces(quality, grid(brightness), noise(green), codec=codec)
 
 
 def _middle(samples: NDArray, side: int) -> NDArray:
     top, left = (max(0, (n - side) // 2) for n in samples.shape[:2])
     return samples[top : top + side, left : left + side]
+
+
+def lossy_codec(path: Path) -> str | None:
+    """WebP or AVIF, if the file is one that lost something."""
+    with path.open("rb") as file:
+        head = file.read(1 << 16)
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "WebP" if b"VP8 " in head else None
+    if head[4:12] == b"ftypavif":
+        at = head.find(b"colrnclx")
+        lossless = 0 <= at < len(head) - 14 and head[at + 12 : at + 14] == b"\0\0"  # RGB as it is
+        return None if lossless else "AVIF"
+    return None
 
 
 def jpeg_quality(path: Path) -> int | None:

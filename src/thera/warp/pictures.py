@@ -38,6 +38,17 @@ class WarpedPicture(PictureOutput):
     def size(self) -> tuple[int, int]:
         return self.layout.size
 
+    @property
+    def depth(self) -> str:
+        return self.layout.depth
+
+    @property
+    def work(self) -> tuple[float, float]:
+        """About how many pixels are encoded, halos included, and sampled."""
+        encoded, sampled = self.warp.work(self.size)
+        planes = len(self.picture.bands.groups) - (self.picture.uniform_alpha is not None)
+        return planes * encoded, planes * sampled
+
     def run(self, progress: Callable[[float], object] = lambda pixels: None) -> None:
         """Writes the output, whole or not at all."""
         self.write(self.bands(progress))

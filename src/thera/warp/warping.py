@@ -98,18 +98,38 @@ class Warp:
             " needs --inverse."
         )
 
+    def work(self, size: tuple[int, int]) -> tuple[float, float]:
+        """About how many pixels of a plane an output of `size` = (height, width) encodes, halos included, and
+        how many it samples. Eight rows of each box are looked at."""
+        encoded = sampled = 0.0
+        for top, left, bottom, right in frames(size, FRAME):
+            rows = [
+                self._piece((row, left, row + 1, right))
+                for row in sorted({*np.linspace(top, bottom - 1, 8).round().astype(int).tolist()})
+            ]
+            windows = np.array([self._window(row) for row in rows if row.inside.any()])
+            if len(windows):
+                sides = windows[:, 2:].max(axis=0) - windows[:, :2].min(axis=0) + 2 * self.model.info.halo
+                encoded += float(np.minimum(sides, self.shape).prod())
+                sampled += (bottom - top) * (right - left) * float(np.mean([row.inside for row in rows]))
+        return self.options.rotations * encoded, self.options.rotations * sampled
+
     def pieces(self, box: Box) -> Iterator[Piece]:
         """A box, split until the cells that each piece needs fit in memory."""
-        yield from self._split(box, *self.mapping(box))
+        yield from self._split(self._piece(box))
 
-    def _split(self, box: Box, points: NDArray[np.float64], jacobian: NDArray[np.float64]) -> Iterator[Piece]:
+    def _piece(self, box: Box) -> Piece:
+        points, jacobian = self.mapping(box)
         within = (points >= 0) & (points <= np.array(self.shape))  # false for NaN
         inside: NDArray[np.bool_] = np.all(within, axis=-1) & np.isfinite(jacobian).all(axis=(-2, -1))
-        piece = Piece(box, points, jacobian, inside)
+        return Piece(box, points, jacobian, inside)
+
+    def _split(self, piece: Piece) -> Iterator[Piece]:
         top, left, bottom, right = self._window(piece)
         if (bottom - top) * (right - left) <= self.most_cells:
             yield piece
             return
+        box, points, jacobian, inside = piece
         rows, cols = points.shape[:2]
         if rows == cols == 1:
             raise InvalidInput(
@@ -119,7 +139,7 @@ class Warp:
         for down, along in _halves(rows, cols):
             part = (box[0] + down.start, box[1] + along.start, box[0] + down.stop, box[1] + along.stop)
             steps = jacobian if jacobian.ndim == 2 else jacobian[down, along]
-            yield from self._split(part, points[down, along], steps)
+            yield from self._split(Piece(part, points[down, along], steps, inside[down, along]))
 
     def _window(self, piece: Piece) -> Box:
         """The cells that a piece needs."""
