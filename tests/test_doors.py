@@ -256,6 +256,24 @@ def test_every_door_gives_the_same_pixels(everywhere, expected, door, name, tmp_
     np.testing.assert_array_equal(pixels == nodata, whole == nodata)
 
 
+def test_what_becomes_smaller_is_the_same_light_from_the_app_as_from_the_program(everywhere, tmp_path):
+    """Bright dots on black, which averaging stored values would darken."""
+    pytest.importorskip("pydantic")
+    from thera.web.gallery import Gallery
+    from thera.web.results import Order, write_result
+
+    dots = np.zeros((48, 40, 3), np.uint8)
+    dots[4::8, 4::8] = 255
+    source = stored(Case("dots", dots, ("red", "green", "blue")), tmp_path)
+    program("upscale", source, tmp_path / "program.png", "-s", 0.25, "-q")
+    gallery = Gallery()
+    order = Order(model="edsr-air", scale=0.25)
+    download = write_result(gallery, gallery.add(source), tmp_path, order, lambda share: None)
+    pixels = samples_of(download)
+    np.testing.assert_array_equal(pixels, samples_of(tmp_path / "program.png"))
+    assert pixels.mean() > 2 * thera.upscale(dots, 0.25, model=everywhere).mean()
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_pictures_take_several_tiles(far_sighted, name):
     samples = CASES[name]().samples

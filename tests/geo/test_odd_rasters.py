@@ -1,5 +1,8 @@
 """Rasters as people have them: read as they are meant, or refused with a sentence that is true."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pyproj
 import pytest
@@ -50,6 +53,26 @@ def test_complex_numbers_are_refused_by_name(tmp_path, dtype):
         pass
     with pytest.raises(ImageFileError, match=rf"complex numbers \({dtype}\): scale its amplitude"):
         describe(path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs limits of memory")
+def test_a_tiny_file_of_more_bands_than_any_instrument_has_is_refused_at_once(make, tmp_path):
+    """Before anything is decoded: within 4 GiB of addresses and 20 s of processor, however busy a machine."""
+    import resource
+
+    source = make(np.ones((1, 16, 16), np.uint8), tiled=False, blockxsize=16, blockysize=16)
+    with tifffile.TiffFile(source, mode="r+") as file:
+        file.pages[0].tags["SamplesPerPixel"].overwrite(32767)
+    assert source.stat().st_size < 1000
+
+    def limited():
+        resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+        resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
+
+    words = [sys.executable, "-m", "thera", "upscale", source, tmp_path / "out.tif", "-s", "2", "-m", "edsr-air"]
+    result = subprocess.run(words, capture_output=True, text=True, preexec_fn=limited, timeout=300)
+    assert result.returncode == 1 and not (tmp_path / "out.tif").exists()
+    assert result.stderr.startswith(f"thera: {source} has 32,767 bands, and Thera scales 4,096 at most")
 
 
 def test_control_points_without_a_coordinate_system_are_kept(make, small):

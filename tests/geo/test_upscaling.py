@@ -14,7 +14,7 @@ from rasterio.enums import ColorInterp
 
 from thera.errors import ImageFileError, InvalidInput
 from thera.geo import upscaling
-from thera.geo.raster import MOST_BANDS, describe, is_raster
+from thera.geo.raster import describe, is_raster
 from thera.geo.reading import open_reader
 from thera.geo.upscaling import RasterOptions, prepare_raster
 from thera.imaging.sizing import TargetSize
@@ -370,12 +370,6 @@ def test_neither_input_nor_output_is_ever_whole_in_memory(tmp_path):
 def test_complex_bands_are_refused(make, model):
     source = make(np.ones((1, 8, 8), np.complex64))
     with pytest.raises(ImageFileError, match="complex"):
-        scaled(source, model)
-
-
-def test_more_bands_than_any_instrument_has_are_refused_before_anything_is_read(make, model):
-    source = make(np.ones((MOST_BANDS + 1, 2, 2), np.uint16), tiled=False, blockxsize=2, blockysize=1)
-    with pytest.raises(ImageFileError, match="4,097 bands"):
         scaled(source, model)
 
 
