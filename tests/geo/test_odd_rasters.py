@@ -69,9 +69,10 @@ def test_a_tiny_file_of_more_bands_than_any_instrument_has_is_refused_at_once(ma
         resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
         resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
 
-    words = [sys.executable, "-m", "thera", "upscale", source, tmp_path / "out.tif", "-s", "2", "-m", "edsr-air"]
+    output, options = tmp_path / "out.tif", ("-s", "2", "-m", "edsr-air")
+    words = [sys.executable, "-m", "thera", "upscale", source, output, *options]
     result = subprocess.run(words, capture_output=True, text=True, preexec_fn=limited, timeout=300)
-    assert result.returncode == 1 and not (tmp_path / "out.tif").exists()
+    assert result.returncode == 1 and not output.exists()
     assert result.stderr.startswith(f"thera: {source} has 32,767 bands, and Thera scales 4,096 at most")
 
 
