@@ -28,7 +28,10 @@ METRIC_STYLES = {
     "ssim": Metric("SSIM", 4),
     "gmsd": Metric("GMSD (lower is better)", 4, higher_is_better=False),
 }
-BENCHMARKS = ("Set5", "Set14", "B100", "BSD100", "BSDS100", "Urban100", "Manga109")
+#: The benchmark sets, with the number of their images.
+BENCHMARKS = {
+    "Set5": 5, "Set14": 14, "B100": 100, "BSD100": 100, "BSDS100": 100, "Urban100": 100, "Manga109": 109,
+}  # fmt: skip
 
 
 def published_metric(data: str) -> str:
@@ -135,7 +138,9 @@ def _scores_at(
 
 def _notes(records: Sequence[Record]) -> list[str]:
     count = len({record["image"] for record in records})
-    notes = [f"Measured here, mean over {count} image{'s' if count > 1 else ''}."]
+    whole = BENCHMARKS.get(records[0]["data"].split(" ")[0], count)
+    part = f" of its {whole}" if count < whole else ""
+    notes = [f"Measured here, mean over {count}{part} image{'s' if whole > 1 else ''}."]
     if any("+" in record["method"] for record in records):
         notes.append("A plus marks the ensemble of four rotations, which is ranked by itself.")
     checkpoints = {(record["method"], record["identity"]) for record in records}
