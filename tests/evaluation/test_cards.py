@@ -23,9 +23,11 @@ def record(value, **changes):
     return base | {"psnr_y": value} | changes
 
 
-def test_scores_are_the_means_of_the_stored_results_beside_the_reference():
-    text = card(ABOUT, [record(38.0), record(39.0, image="bird.png"), record(10.0, method="bicubic")])
-    assert "| Set5 ×2 | 38.50 | 38.01 | +0.49 |" in text
+def test_scores_are_the_means_of_the_stored_results():
+    ours = [record(38.0), record(39.0, image="bird.png"), record(10.0, method="bicubic")]
+    theirs = [record(37.0, method="LIIF+", image=image) for image in ("baby.png", "bird.png")]
+    text = card(ABOUT, ours + theirs)
+    assert "| Set5 ×2 | — | — | — | 38.50 | 37.00 | +1.50 |" in text
     assert "Set14" not in text
 
 
@@ -73,7 +75,8 @@ def test_the_ensemble_term_and_the_mean_of_stages_are_stated(key):
     assert "| 3 | the mean of stages 1, 2 |" in text
     assert "5.1 million patches" in text
     assert "; 3 minutes" in text
-    assert len({row.count("|") for row in text.splitlines() if row.startswith("| ")} - {5}) == 1
+    training = text[: text.index("## Scores")]
+    assert len({row.count("|") for row in training.splitlines() if row.startswith("| ")}) == 1
 
 
 def test_pictures_that_a_stage_names_are_said_with_what_was_held_out():
