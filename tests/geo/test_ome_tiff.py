@@ -1,6 +1,8 @@
 """OME-TIFFs keep their planes, their description and the size of their pixels."""
 
 import json
+import os
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -11,6 +13,7 @@ from click.testing import CliRunner
 import thera
 from thera.cli.main import cli
 from thera.errors import ImageFileError, InvalidInput
+from thera.geo.files import Item
 from thera.geo.ome_tiff import is_ome_tiff, prepare_ome_tiff
 from thera.imaging.sizing import TargetSize
 from thera.tiled import Options
@@ -119,6 +122,26 @@ def test_the_program_names_ome_tiffs_and_agrees_if_asked(planes, tmp_path):
     assert again.return_value == 1 and "exists" in again.output
     refused = run("upscale", source, "-s", 2, "--resume", "--overwrite")
     assert refused.return_value == 1 and "--resume are for rasters" in refused.output
+
+
+def test_progress_is_shown_while_planes_are_scaled(model, planes, tmp_path, capfd):
+    source = tmp_path / "cells.ome.tif"
+    tifffile.imwrite(source, planes[0, :2], metadata={"axes": "ZYX"})
+    job = prepare_ome_tiff(source, tmp_path / "out.ome.tif", model, TargetSize(scale=1))
+    job.run(lambda pixels: os.write(2, b"*"))
+    assert capfd.readouterr().err == "**"
+
+
+@pytest.mark.parametrize(
+    ("source", "stem", "output"),
+    [
+        ("x.ome.tif", "x.ome_x2", "x_x2.ome.tif"),
+        ("a.ome_b.OME.tif", "a.ome_b.OME_x2", "a.ome_b_x2.OME.tif"),
+        ("x.ome_stack.tif", "x.ome_stack_x2", "x.ome_stack_x2.tif"),
+    ],
+)
+def test_only_the_ending_of_ome_tiffs_stays_last(source, stem, output):
+    assert Item(Path(source), Path("out"), stem).named(".tif") == Path("out", output)
 
 
 def test_what_does_not_fit_is_refused_with_a_sentence(model, planes, tmp_path):

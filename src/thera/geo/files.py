@@ -41,8 +41,10 @@ class Item(NamedTuple):
         """
         there = self.stem == self.source.name and suffix == self.source.suffix
         name = self.stem if there else self.stem + suffix
-        if ".ome_" in self.stem and suffix.lower() in FORMATS["tiff"].suffixes:  # a_x2.ome.tif
-            name = self.stem.replace(".ome_", "_") + f".ome{suffix}"
+        inner = self.source.stem  # a.ome of a.ome.tif, which becomes a_x2.ome.tif
+        tiff = {suffix.lower(), self.source.suffix.lower()} <= {*FORMATS["tiff"].suffixes}
+        if tiff and inner.lower().endswith(".ome") and self.stem.startswith(f"{inner}_"):
+            name = inner[:-4] + self.stem.removeprefix(inner) + inner[-4:] + suffix
         return self.output or self.folder / name
 
 

@@ -93,7 +93,9 @@ class OmeScaling:
     def notes(self) -> tuple[str, ...]:
         """How much there is."""
         counts = " and ".join(f"{stack.planes:,}" for stack in self.stacks)
-        return (f"{counts} planes (channels, depths, times) are scaled one by one",) if self.tiles > 1 else ()
+        if sum(stack.planes for stack in self.stacks) == 1:
+            return ()
+        return (f"{counts} planes (channels, depths, times) are scaled one by one",)
 
     def run(self, progress: Callable[[int], object] = lambda pixels: None) -> None:
         """Writes the output, whole or not at all. `progress` sums to the pixels of the plan."""
@@ -106,8 +108,8 @@ class OmeScaling:
             replacing(self.output) as file,
             TiffWriter(file, bigtiff=self.disk > BIG, byteorder="<") as writer,
         ):
-            for stack, series in zip(self.stacks, tiff.series, strict=True):
-                for page in series.pages:
+            for stack, (_, pages) in zip(self.stacks, _series(tiff), strict=True):
+                for page in pages:
                     plane = self._scaled(stack, _plane(self.source, page))
                     _write(writer, plane, stack, page, description)
                     description, done = None, done + math.prod(stack.size)
@@ -132,11 +134,19 @@ def is_ome_tiff(path: Path) -> bool:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """An open TIFF. The library's warnings are not shown."""
+    """An open TIFF. The library's warnings on opening it are not shown."""
     from tifffile import TiffFile
 
-    with quiet(), TiffFile(path) as tiff:
+    with quiet():
+        tiff = TiffFile(path)
+    with tiff:
         yield tiff
+
+
+def _series(tiff: Any) -> list[tuple[Any, list[Any]]]:
+    """The images of a file with their planes. The library's warnings are not shown."""
+    with quiet():
+        return [(series, list(series.pages)) for series in tiff.series]
 
 
 def prepare_ome_tiff(
@@ -164,13 +174,12 @@ def prepare_ome_tiff(
                 " file that does."
             )
         try:
-            series = list(tiff.series)
-            pages = [list(each.pages) for each in series]
+            series = _series(tiff)
         except Exception as error:  # of a damaged description, any
             raise ImageFileError(f"{source} has OME-XML that does not fit its planes ({error}).") from error
-        if [len(each) for each in pages] != counts:
+        if [len(pages) for _, pages in series] != counts:
             raise ImageFileError(f"{source} has OME-XML that does not fit its planes.")
-        stacks = tuple(_stack(source, one, each, target) for one, each in zip(series, pages, strict=True))
+        stacks = tuple(_stack(source, one, pages, target) for one, pages in series)
     changes, first = [], 0
     for stack in stacks:
         if options.consistent:
