@@ -93,6 +93,14 @@ def test_arrays_and_chunks_agree_with_their_input(model, photo):
         thera.upscale(image, 1.5, model=model, consistent=True)
 
 
+def test_what_alpha_hides_is_no_value_to_agree_with():
+    y, x = np.mgrid[:16, :16] - 7.5
+    alpha = np.where(y**2 + x**2 < 30, 65535, 0).astype(np.uint16)
+    image = np.dstack([np.where(alpha, 40000, 0)] * 3 + [alpha]).astype(np.uint16)
+    result = thera.upscale(image, scale=2, model="edsr-air", value_range="extent")
+    assert result[result[..., 3] > 1000][:, :3].min() > 35000
+
+
 def test_rasters_agree_with_their_input_in_every_frame(make, photo, monkeypatch):
     """At ×3 frames cut input pixels, and so do bounds."""
     bands = np.rint(np.stack([photo[:50, :60], 1 - photo[:50, :60]]) * 4000 + 300).astype(np.int16)

@@ -187,8 +187,8 @@ def command(
     Depth, colour profile, EXIF, XMP and resolution are kept. Nothing is written until everything is checked,
     and an interrupted run leaves no partial file.
 
-    On two cores a photograph of one megapixel takes about 15 seconds with edsr-air and a minute with
-    edsr-plus, which sees more around every pixel.
+    On two cores a photograph of one megapixel takes about 10 seconds with edsr-air and half a minute
+    with edsr-plus, which sees more around every pixel.
     """
     from thera.cli.feedback import Feedback, echo, json_text
     from thera.cli.pipes import to_stdout

@@ -264,14 +264,21 @@ class Plane:
         if not exact:
             H, W = self.shape
             above, below = min(AROUND, top), min(AROUND, H - bottom)
-            before, behind = min(AROUND, left), min(AROUND, W - right)
-            wide = top - above, left - before, bottom + below, right + behind
-            edges = (AROUND - above, AROUND - below), (AROUND - before, AROUND - behind), (0, 0)
+            ahead, behind = min(AROUND, left), min(AROUND, W - right)
+            wide = top - above, left - ahead, bottom + below, right + behind
+            edges = (AROUND - above, AROUND - below), (AROUND - ahead, AROUND - behind), (0, 0)
             seen = np.pad(self._with_excess(wide, self._excess(wide)), edges, mode="edge")
             factors = out.shape[0] // (bottom - top), out.shape[1] // (right - left)
             slack = cubic_slack(seen, factors) * (self.span.high - self.span.low)
-        given, _ = self.samples.read(box, bands)
-        out[..., bands] = with_means(out[..., bands], given, slack)
+        given, valid = self.samples.read(box, bands)
+        before = out[..., bands]
+        agreed = with_means(before, given, slack)
+        if valid is not None and not valid.all():
+            # What lies under nodata or hidden by alpha is no value to agree with.
+            for axis, n in enumerate(before.shape[:2]):
+                valid = np.repeat(valid, n // valid.shape[axis], axis)
+            agreed = np.where(valid, agreed, before)
+        out[..., bands] = agreed
 
     def alpha_window(self, cells: Sequence[NDArray[np.int64]], steps: Sequence[float]) -> Box:
         """The window that decides about alpha and excess of output pixels in these rows and columns."""
