@@ -716,6 +716,20 @@ def test_highlights_that_a_format_cannot_hold_are_named(make_picture):
     assert adapted(picture, FORMATS["tiff"])[2] == []
 
 
+def test_floats_that_become_wider_lose_nothing_and_need_no_note(tmp_path, make_picture):
+    light = Metadata(cicp=bytes([1, 8, 0, 1]))
+    picture = replace(make_picture("rgb", False, "f2", size=(24, 24)), metadata=light)
+    picture.samples[:8, :8] = 7
+    job = prepare_file(picture, tmp_path / "a.hdr", thera.load("edsr-air"), TargetSize(scale=1.5))
+    assert job.notes == () and job.depth == "32-bit float"
+    job.run()
+    np.testing.assert_allclose(read(tmp_path / "a.hdr").samples[:6, :6], 7, rtol=0.05)
+    picture.samples[0, 0] = -1  # below black, as floats of 32 bits may be
+    assert adapted(picture, FORMATS["hdr"])[1:] == (np.float32, [])
+    wide = replace(picture, samples=np.abs(picture.samples.astype("f8")))
+    assert adapted(wide, FORMATS["hdr"])[2] == ["64-bit float samples became 32-bit"]
+
+
 @pytest.mark.parametrize("alpha", [False, True])
 def test_shadows_that_a_format_cannot_hold_are_cut_off_and_named(make_picture, alpha):
     picture = make_picture("rgb", alpha, "f4", size=(60, 60))

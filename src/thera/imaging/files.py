@@ -223,17 +223,20 @@ def adapted(picture: Picture, form: Format) -> tuple[Picture, np.dtype, list[str
         if opaque or not picture.covers:
             picture = picture.without_alpha()
     if dtype.str[1:] not in form.depths and not _is_deep(form, picture):
+        widest = np.dtype(form.depths[-1])
+        floats = dtype.kind == widest.kind == "f"  # they stay the same numbers
         span = picture.planes(halo=1)[0].span  # of what can be seen
-        if dtype not in (np.uint8, np.uint16) and span != Range(0.0, 1.0):
+        if not floats and dtype not in (np.uint8, np.uint16) and span != Range(0.0, 1.0):
             able = dtype.str[1:] in FORMATS["tiff"].depths
             raise ImageFileError(
                 f"{form.name.upper()} cannot hold {picture.layout.depth} values from {span.low:g} to"
                 f" {span.high:g}: {'write TIFF' if able else 'make them 32-bit or floats first'}."
             )
-        if picture.written is None and dtype.kind == "f" and picture.visible.max() > 1:
+        if integers and picture.written is None and dtype.kind == "f" and picture.visible.max() > 1:
             notes.append(f"{form.name.upper()} holds nothing brighter than white: highlights were cut off")
-        dtype = np.dtype(form.depths[-1])
-        notes.append(f"{picture.layout.depth} samples became {8 * dtype.itemsize}-bit")
+        if not floats or widest.itemsize < dtype.itemsize:
+            notes.append(f"{picture.layout.depth} samples became {8 * widest.itemsize}-bit")
+        dtype = widest
     return picture, dtype, notes
 
 

@@ -302,8 +302,10 @@ class Plane:
         if limits is not None:
             low, high = (self.span.normalise(limit) for limit in limits)
             values = np.clip(values, low[..., None], high[..., None])
-        # A format that cannot hold the input's type gets another one, which samples span wholly.
-        span = self.span if out.dtype == self.samples.dtype else Range.of(np.zeros(1, out.dtype))
+        # A format that cannot hold the input's type gets another one, which samples span wholly. Floats stay
+        # the same numbers.
+        same = out.dtype == self.samples.dtype or out.dtype.kind == self.samples.dtype.kind == "f"
+        span = self.span if same else Range.of(np.zeros(1, out.dtype))
         samples = span.restore(values, out.dtype)
         for i, band in enumerate(bands):
             out[..., band] = samples[..., i]
