@@ -469,6 +469,16 @@ def test_nodata_is_shown_on_white_and_does_not_flatten_the_rest(client: Any, nod
         assert seen[-1, -1, 0] > 250 and seen[7 * scale, 0, 0] < 90  # values span black to white
 
 
+def test_a_pixel_that_lacks_one_of_its_colours_is_shown(client: Any) -> None:
+    values = np.full((8, 8, 3), 0.5, np.float32)
+    values[2, 3, 1] = np.nan
+    file = io.BytesIO()
+    tifffile.imwrite(file, values, photometric="rgb", extratags=[(42113, 2, 0, "nan", True)])
+    picture = add(client, file.getvalue(), "a.tif")
+    seen = np.asarray(Image.open(io.BytesIO(client.get(f"/api/pictures/{picture['id']}/image").content)))
+    assert seen[2, 3, 1] == 0 and seen[2, 3, 0] > 0 and seen[5, 5, 1] > 0
+
+
 @pytest.mark.parametrize("shown", ["gradient", "laplacian"])
 def test_a_derivative_encodes_no_cell_twice(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shown: Literal["gradient", "laplacian"]

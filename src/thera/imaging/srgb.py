@@ -46,7 +46,10 @@ def srgb_planes(picture: Picture, halo: int) -> list[Plane]:
 
 
 def without_nodata(picture: Picture) -> Picture:
-    """The picture as it is shown: transparent where all of its colours are the nodata value of its file."""
+    """The picture as it is shown: transparent where all of its colours are the nodata value of its file.
+
+    A pixel that has some of its colours is shown, with 0 for those that it lacks.
+    """
     texts = [str(tag.value) for tag in picture.metadata.tiff_tags if tag.code == NODATA_TAG]
     try:
         nodata = float(texts[0].strip("\0 "))
@@ -56,13 +59,16 @@ def without_nodata(picture: Picture) -> Picture:
         return picture
     H, W, count = picture.samples.shape
     known, dtype = Bands(picture.bands.groups, (nodata,) * count), picture.samples.dtype
-    samples = np.empty((H, W, count + 1), dtype)
+    samples, whole = np.empty((H, W, count + 1), dtype), True
     for rows in row_bands(picture.samples):
         valid = known.valid(picture.samples[rows], range(count))
-        seen = np.any(valid, axis=2, keepdims=True) if valid is not None else np.True_
-        samples[rows, :, :count] = np.where(seen, picture.samples[rows], dtype.type(0))
+        if valid is None:
+            valid = np.ones((1, 1, count), bool)
+        whole = whole and bool(valid.all())
+        samples[rows, :, :count] = np.where(valid, picture.samples[rows], dtype.type(0))
+        seen = np.any(valid, axis=2, keepdims=True)
         samples[rows, :, count:] = seen * int((Range.of_type(dtype) or Range(0, 1)).high)
-    return picture if samples[..., count].all() else replace(picture, samples=samples, alpha=True)
+    return picture if whole else replace(picture, samples=samples, alpha=True)
 
 
 @dataclass(frozen=True)
