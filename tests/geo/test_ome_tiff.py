@@ -178,3 +178,18 @@ def test_a_damaged_plane_leaves_no_output(model, planes, tmp_path):
     with pytest.raises(ImageFileError, match="damaged or cut short"):
         scaled(source, model)
     assert [file.name for file in tmp_path.iterdir()] == [source.name]
+
+
+@pytest.mark.parametrize("name", ["cells.ome.tif", "pages.tif"])
+@pytest.mark.parametrize("big", [False, True])
+def test_a_file_that_is_cut_short_is_refused(planes, tmp_path, name, big):
+    """The library finds its first plane and no description in it: it must not pass for a single image."""
+    source = tmp_path / name
+    tifffile.imwrite(source, planes, metadata=FACTS if ".ome" in name else None, bigtiff=big)
+    whole = source.read_bytes()
+    for kept in (0.4, 0.9):
+        source.write_bytes(whole[: int(kept * len(whole))])
+        for options in ((), ("--consistent",)):
+            result = run("upscale", source, tmp_path / "out.tif", "-s", 2, "-m", "edsr-air", *options)
+            assert result.return_value == 1 and "is damaged or cut short" in result.output, result.output
+    assert [file.name for file in tmp_path.iterdir()] == [name]

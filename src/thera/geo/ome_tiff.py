@@ -17,6 +17,7 @@ from thera.imaging.files import check_disk
 from thera.imaging.formats import FORMATS, Format
 from thera.imaging.quiet import quiet
 from thera.imaging.sizing import TargetSize
+from thera.imaging.tiff import check_complete
 from thera.imaging.upscaling import scale_array
 from thera.models import Model
 from thera.tiled import Options, Plan, make_plan
@@ -161,6 +162,7 @@ def prepare_ome_tiff(
     """Describes `source`, and checks everything that scaling it to the OME-TIFF `output` needs."""
     options = options or Options()
     check_place(output, overwrite, source)
+    check_complete(source)
     with opened(source) as tiff:
         text = tiff.ome_metadata
         try:

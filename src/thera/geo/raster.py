@@ -19,6 +19,7 @@ from thera.field.grid import Box
 from thera.imaging.metadata import ORIENTATION, SIDEWAYS
 from thera.imaging.quiet import quiet
 from thera.imaging.reading import PILLOW_FORMATS
+from thera.imaging.tiff import check_complete
 from thera.optional import require
 from thera.values.bands import Bands, Group
 from thera.values.ranges import holds
@@ -192,6 +193,8 @@ def describe(path: str | Path, groups: Sequence[Sequence[int]] | None = None) ->
                 f"{path} has {dataset.count:,} bands, and Thera scales {MOST_BANDS:,} at most: split it"
                 " (gdal_translate -b)."
             )
+        if dataset.driver == "GTiff" and path.is_file():
+            check_complete(path)
         order = [band for group in groups or () for band in group] or list(range(dataset.count))
         if max(order) >= dataset.count or min(order) < 0:
             raise InvalidInput(f"{path} has {dataset.count} bands: there is no band {max(order) + 1}.")

@@ -31,7 +31,7 @@ from .picture import Colour, Layout, Picture, straight, turned, widened
 
 logging.getLogger("tifffile").addHandler(logging.NullHandler())  # its warnings are for programmers
 
-_XMP, _ICC, _IPTC, _RESOLUTION_UNIT = 700, 34675, 33723, 296
+_XMP, _ICC, _IPTC, _RESOLUTION_UNIT, _DESCRIPTION = 700, 34675, 33723, 296, 270
 _UNSPECIFIED, _ASSOCIATED, _UNASSOCIATED = 0, 1, 2
 _BYTE, _ASCII, _LONG, _UNDEFINED, _LONG8 = 1, 2, 4, 7, 16
 _PHOTOMETRIC = {"grey": "minisblack", "rgb": "rgb", "cmyk": "separated"}
@@ -47,6 +47,7 @@ def read_tiff(path: Path, check_size: Callable[[int, int], None]) -> Picture:
     from tifffile import TiffFile
 
     with TiffFile(path) as file:
+        _check_complete(file)
         pages = sum(not cast(Any, page).is_reduced for page in _pages(file))
         if pages > 1:
             raise ImageFileError(f"The file holds {pages} pages; Thera scales single images: split it.")
@@ -85,6 +86,44 @@ def _pages(file: Any) -> Iterator[Any]:
             return
         seen.add(page.offset)
         yield page
+
+
+def _check_complete(file: Any) -> None:
+    """Refuses an open TIFF that says that a further page or its description lies beyond its end.
+
+    The library takes such a file for one with fewer pages and without a description.
+    """
+    kind, handle, size = file.tiff, file.filehandle, file.filehandle.size
+    for page in _pages(file):
+        handle.seek(page.offset)
+        (count,) = struct.unpack(kind.tagnoformat, handle.read(kind.tagnosize))
+        entries = handle.read(count * kind.tagsize)
+        offset = handle.read(kind.offsetsize)
+        ends = [struct.unpack(kind.offsetformat, offset)[0]] if len(offset) == kind.offsetsize else []
+        for at in range(0, len(entries) - kind.tagsize + 1, kind.tagsize):
+            code, dtype = struct.unpack_from(f"{kind.byteorder}HH", entries, at)
+            if (code, dtype) == (_DESCRIPTION, _ASCII):
+                wide = "Q" if kind.tagsize == 20 else "I"
+                length, start = struct.unpack_from(f"{kind.byteorder}2{wide}", entries, at + 4)
+                if length > struct.calcsize(wide):  # a shorter one is in the entry itself
+                    ends.append(start + length - 1)
+        if max(ends, default=0) >= size:
+            raise ImageFileError(
+                f"The TIFF is damaged or cut short (it has {size:,} bytes, and refers to byte {max(ends):,})."
+            )
+
+
+def check_complete(path: Path) -> None:
+    """Refuses a TIFF that refers to what lies beyond its end. One that the library cannot open is let by."""
+    from tifffile import TiffFile
+
+    try:
+        with TiffFile(path) as file:
+            _check_complete(file)
+    except ImageFileError as error:
+        raise ImageFileError(f"{path}: {error}") from None
+    except Exception:  # of files that are no TIFFs for the library, any
+        return
 
 
 def _samples(path: Path, page: Any) -> tuple[NDArray, Colour, bool, tuple[str, ...]]:
