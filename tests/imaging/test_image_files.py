@@ -676,6 +676,36 @@ def test_openexr_keeps_light_beyond_white(tmp_path, make_picture, colour, alpha,
     np.testing.assert_allclose(again.samples, picture.samples, rtol=tolerance)
 
 
+def test_channels_of_an_openexr_that_are_left_out_are_named(tmp_path, make_picture):
+    openexr = pytest.importorskip("OpenEXR")
+    samples = make_picture("rgb", False, "f4").samples
+    depth = {"Z": samples[..., 0].copy()}
+    for name, channels in (("z", {"RGB": samples} | depth), ("rgb", {"RGB": samples})):
+        with openexr.File({"type": openexr.scanlineimage}, channels) as file:
+            file.write(str(tmp_path / f"{name}.exr"))
+    assert read(tmp_path / "z.exr").notes == ("further channels in the file (Z): only RGB is kept",)
+    assert read(tmp_path / "rgb.exr").notes == ()
+
+
+def test_a_cut_openexr_is_called_damaged_and_nothing_else_is_printed(tmp_path, make_picture, capfd):
+    pytest.importorskip("OpenEXR")
+    write(tmp_path / "a.exr", make_picture("rgb", False, "f4", size=(64, 48)))
+    data = (tmp_path / "a.exr").read_bytes()
+    (tmp_path / "a.exr").write_bytes(data[: len(data) * 2 // 3])
+    with pytest.raises(ImageFileError, match="damaged or cut short"):
+        read(tmp_path / "a.exr")
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("kept", [40, 200, 0.5])
+def test_a_cut_avif_is_called_damaged(tmp_path, make_picture, kept):
+    write(tmp_path / "a.avif", make_picture("rgb", False, "u1", size=(64, 48)))
+    data = (tmp_path / "a.avif").read_bytes()
+    (tmp_path / "a.avif").write_bytes(data[: kept if kept > 1 else len(data) // 2])
+    with pytest.raises(ImageFileError, match="damaged or cut short"):
+        read(tmp_path / "a.avif")
+
+
 def test_radiance_hdr_keeps_light_beyond_white(tmp_path, make_picture):
     picture = make_picture("rgb", False, "f4")
     picture.samples[:5, :5] = 1000

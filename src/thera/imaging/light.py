@@ -59,6 +59,7 @@ def read_exr(path: Path, check_size: CheckSize) -> Picture:
         found = next((name for name in ("RGBA", "RGB", "Y") if name in channels), None)
         if found is None:
             raise ImageFileError(f"The OpenEXR picture holds {', '.join(channels)}: expected RGB or Y.")
+        others = [name for name in channels if name != found]
         samples: NDArray = np.array(channels[found].pixels)
     if samples.dtype.kind != "f":
         raise ImageFileError("The OpenEXR picture holds whole numbers: expected floats.")
@@ -66,6 +67,8 @@ def read_exr(path: Path, check_size: CheckSize) -> Picture:
     if found == "RGBA":
         samples = straight(samples)
     picture = Picture.of_channels(samples, Metadata(cicp=LINEAR), "exr")
+    if others:
+        picture = picture.noted(f"further channels in the file ({', '.join(others)}): only {found} is kept")
     if parts > 1:
         picture = picture.noted(f"the file has {parts} parts: only the first is kept")
     if np.any(windows[0] != windows[1]):

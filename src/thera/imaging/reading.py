@@ -60,6 +60,8 @@ def read(path: str | Path, max_pixels: int = MAX_PIXELS) -> Picture:
             warnings.simplefilter("ignore")  # decoders warn of oddities that they handle
             return _read(path, head, max_pixels)
     except UnidentifiedImageError:
+        if head[4:12] in (b"ftypavif", b"ftypavis"):  # of a damaged AVIF, Pillow says nothing else
+            raise ImageFileError(f"{path} is damaged or cut short.") from None
         raise UnreadableImage(f"{path} is not an image that Thera reads: {_readable()} are.") from None
     except TheraError as error:
         raise type(error)(f"{path}: {error}") from error.__cause__
