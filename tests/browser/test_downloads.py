@@ -328,8 +328,8 @@ def test_tiles_are_saved_as_they_are_seen_with_what_they_are_compared_with(brows
             page.evaluate(
                 """() => { Object.assign(thera.camera, { zoom: 6, angle: 20, tilt: 15 }); thera.moved(); }"""
             )
-            settle(page, "!thera.tiles.waiting && !thera.others?.waiting")
             page.wait_for_timeout(300)  # after which the view rests
+            settle(page, "thera.complete")
             with page.expect_download() as waiting:
                 page.click("#save-view")
             with Image.open(waiting.value.path()) as image:
@@ -342,5 +342,38 @@ def test_tiles_are_saved_as_they_are_seen_with_what_they_are_compared_with(brows
             assert inside.mean() > 0.2
             # Labels lie over the picture, and the screen's interpolation is another.
             assert np.percentile(np.abs(found[..., :3] - expected)[inside], 95) < 8, (other, way, shown)
+        assert page.errors == []
+        page.context.close()
+
+
+def test_what_is_saved_of_tiles_lies_where_it_is_seen_and_is_never_half_drawn(browser: Any) -> None:
+    ramp = np.empty((48, 60, 4), np.uint8)
+    ramp[...] = (0, 0, 90, 255)
+    ramp[..., 0], ramp[..., 1] = 4 * np.arange(60), 5 * np.arange(48)[:, None]
+    ramp[0, 0, 3] = 0  # which makes it a picture that is drawn in tiles
+    with program() as url:
+        page = opened(browser, url, viewport={"width": 700, "height": 500})
+        drop(page, ("ramp.png", png(ramp)))
+        page.wait_for_selector("#status[data-mode=tiles]")
+        page.route("**/tile*", lambda route: None)
+        page.evaluate("""() => {
+          Object.assign(thera.camera, { zoom: 27.3, centre: [20.37, 30.61] });
+          thera.moved();
+        }""")
+        settle(page, "thera.tiles.waiting")
+        assert page.evaluate("() => thera.capture()") is None
+        with page.expect_download() as waiting:  # the program makes it
+            page.click("#save-view")
+        with Image.open(waiting.value.path()) as image:
+            early = np.asarray(image.convert("RGBA"), np.int16)
+        page.unroute("**/tile*")  # which lets the tiles come
+        settle(page, "!thera.tiles.waiting")
+        for found in (early, seen(page)):
+            rows, cols = found.shape[:2]
+            row = 20.37 + (np.arange(rows)[:, None] + 0.5 - rows / 2) / 27.3
+            col = 30.61 + (np.arange(cols) + 0.5 - cols / 2) / 27.3
+            assert (found[..., 3] == 255).all()
+            assert np.abs(found[..., 0] - 4 * (col - 0.5)).max() <= 3
+            assert np.abs(found[..., 1] - 5 * (row - 0.5)).max() <= 3
         assert page.errors == []
         page.context.close()

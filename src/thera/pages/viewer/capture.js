@@ -3,13 +3,28 @@
 import { multiply, translation } from "./geometry.js";
 
 /**
- * What is seen now, at the screen's resolution, as an ImageData. Null without WebGL2, or if a tilted view spans more
- * tiles than the GPU holds.
+ * True if nothing of what is seen is still to come: no tile, no part of the field, no pixels to compare with.
+ * @param {import("./viewer.js").Viewer} viewer
+ */
+export function complete({ camera, curtain, others, painter, split, tiles }) {
+  const loaded = (layer) => layer.levels.size > 0 && !layer.waiting;
+  if ((split || curtain !== null) && !(others ? loaded(others) : painter?.pixels)) return false;
+  if (tiles) return loaded(tiles);
+  if (!painter?.field) return false;
+  const { window, size } = painter.field;
+  const [top, left, bottom, right] = camera.visible;
+  const [last, end] = [window[0] + size[0], window[1] + size[1]];
+  return top >= window[0] && left >= window[1] && bottom <= last && right <= end;
+}
+
+/**
+ * What is seen now, at the screen's resolution, as an ImageData. Null without WebGL2, while it is not complete, or if
+ * a tilted view spans more tiles than the GPU holds.
  * @param {import("./viewer.js").Viewer} viewer
  */
 export function captured(viewer) {
   const { camera, painter, split } = viewer;
-  if (!painter) return null;
+  if (!painter || !complete(viewer)) return null;
   const ratio = globalThis.devicePixelRatio || 1;
   const [rows, cols] = viewer.extent(ratio);
   const middle = split ? Math.round(cols / 2) : 0;

@@ -106,11 +106,13 @@ export class TileLayer {
 
   /**
    * The tiles in view on one canvas, over the plain pixels where some are missing, and the box of the picture that it
-   * covers; null if it would have more than `most` pixels a side.
+   * covers, in whole pixels; null if it would have more than `most` pixels a side.
    */
   together(pixels, camera, most) {
     const scale = 2 ** this.level;
-    const [top, left, bottom, right] = camera.visible.map((at, i) => (i < 2 ? Math.floor : Math.ceil)(at * scale));
+    const step = Math.max(1, 1 / scale); // the picture's pixels, or those of the canvas if they are larger
+    const box = camera.visible.map((at, i) => (i < 2 ? Math.floor : Math.ceil)(at / step) * step);
+    const [top, left, bottom, right] = box.map((at) => at * scale);
     if (Math.max(bottom - top, right - left) > most) return null;
     const canvas = new OffscreenCanvas(Math.max(1, right - left), Math.max(1, bottom - top));
     const context = /** @type {OffscreenCanvasRenderingContext2D} */ (canvas.getContext("2d"));
@@ -125,7 +127,7 @@ export class TileLayer {
         context.drawImage(image, col, row, image.width * factor, image.height * factor);
       }
     }
-    return { canvas, box: [top, left, bottom, right].map((at) => at / scale) };
+    return { canvas, box };
   }
 
   // Drops tiles when there are too many: those of the farthest levels first.

@@ -15,7 +15,7 @@
 //
 // `status` is { mode: "live" | "tiles" | "pixels", busy, share, reason }: reason says why it is not live.
 
-import { captured } from "./capture.js";
+import { captured, complete } from "./capture.js";
 import { download, parse } from "./field.js";
 import { Camera, clamp, multiply, translation } from "./geometry.js";
 import { listen } from "./gestures.js";
@@ -285,7 +285,12 @@ export class Viewer {
     paint(multiply(mapping, translation(0, -middle)), { ...this.#look, curtain: 0 }, [middle, cols]);
   }
 
-  /** What is seen now as an image of the screen's resolution; null if the GPU cannot draw it. */
+  /** True if nothing of what is seen is still to come. */
+  get complete() {
+    return complete(this);
+  }
+
+  /** What is seen now as an image of the screen's resolution; null if the GPU cannot draw it, or not yet. */
   capture() {
     return captured(this);
   }

@@ -35,7 +35,7 @@ const PERIOD = 200; // milliseconds between two reports of the same job
 
 /** @implements {Backend} */
 export class BrowserBackend {
-  can = { open: true, download: true, tiles: true };
+  can = { open: true, download: true, tiles: true, view: false };
   privacy = "All of the work is done in this browser: no picture leaves your computer.";
   /** @type {(snapshot: import("./backend.js").Snapshot) => void} */
   #listener = () => {};

@@ -15,6 +15,7 @@ import { sizeOf } from "./sizes.js";
 /** @typedef {import("./store.js").Store<import("./state.js").State>} Store */
 
 const ALONE = "This view can only be saved as the plain picture: turn the comparison off, and show the picture.";
+const LATER = "This view is not drawn in full yet: save it when it is sharp.";
 const PAUSE = 400; // milliseconds between two files that are saved
 
 /** Starts the page on a backend. @param {import("./backend.js").Backend} backend */
@@ -141,14 +142,16 @@ function createActions(store, backend, viewer) {
     downloadAll: guarded(async () => {
       for (const picture of store.state.pictures) await order(picture);
     }),
-    /** Saves what is seen: at once if the GPU can draw it, otherwise by the backend, which draws the picture alone. */
+    /** Saves what is seen: at once if the GPU has all of it, otherwise by the backend, which draws the picture alone. */
     saveView: guarded(async () => {
       const picture = currentOf(store.state);
       if (!picture) return;
       const seen = viewer.capture();
       if (!seen) {
         const { compare, look, model } = store.state;
-        if (compare.other || look.shown !== "picture") throw new Error(ALONE);
+        const plain = !compare.other && look.shown === "picture";
+        if (viewer.painter && !viewer.complete && !(plain && backend.can.view)) throw new Error(LATER);
+        if (!plain) throw new Error(ALONE);
         const { mapping, size } = viewer.frame;
         started(await backend.view(picture, { ...look, model, mapping, size }));
         return;

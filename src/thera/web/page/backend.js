@@ -69,7 +69,8 @@ import { download, reason } from "./viewer/field.js";
 
 /**
  * @typedef {Object} Backend
- * @property {{open: boolean, download: boolean, tiles: boolean}} can what it is able to do; other controls are not shown
+ * @property {{open: boolean, download: boolean, tiles: boolean, view: boolean}} can what it is able to do; other
+ * controls are not shown
  * @property {string} privacy a sentence on where pictures go
  * @property {() => Promise<About>} about
  * @property {(listener: (snapshot: Snapshot) => void, lost: (error: Error) => void) => void} listen calls the
@@ -98,7 +99,7 @@ import { download, reason } from "./viewer/field.js";
 
 /** @implements {Backend} */
 export class ServerBackend {
-  can = { open: true, download: true, tiles: true };
+  can = { open: true, download: true, tiles: true, view: true };
   privacy = "Only this computer can reach this page: it listens on 127.0.0.1, and no picture leaves it.";
   #page = crypto.randomUUID();
 

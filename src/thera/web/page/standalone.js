@@ -19,7 +19,7 @@ function bytes(base64) {
 
 /** @type {import("./backend.js").Backend} */
 const backend = {
-  can: { open: false, download: false, tiles: false },
+  can: { open: false, download: false, tiles: false, view: false },
   privacy: "",
   about: async () => ({
     version: "", models: [{ name: facts.model, live: true }], model: facts.model, formats: [], most_cells: Infinity,
