@@ -148,7 +148,7 @@ def _image(path: Path) -> dict[str, Any]:
         "size": f"{layout.width}×{layout.height}",
         "colour": {"grey": "grey", "rgb": "RGB", "cmyk": "CMYK"}[layout.colour],
         "alpha": "yes" if layout.alpha else "no",
-        "depth": layout.depth if picture.bits is None else f"{picture.bits}-bit",
+        "depth": layout.depth,
         "carries": [name for name, value in carried.items() if value] or ["nothing else"],
     }
     if metadata.cicp:

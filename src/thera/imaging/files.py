@@ -183,8 +183,10 @@ def check_picture(picture: Picture, size: tuple[int, int], output: Path, file: F
     if picture.written is not None and metadata.cicp is not None:
         metadata = replace(metadata, cicp=named_colours(metadata.cicp[0], picture.written))
     alpha = picture.alpha and form.alpha
-    layout = replace(picture.layout, height=size[0], width=size[1], dtype=dtype, alpha=alpha)
-    if _is_deep(form, picture):
+    deep = _is_deep(form, picture)
+    bits = picture.bits if deep else None
+    layout = replace(picture.layout, height=size[0], width=size[1], dtype=dtype, alpha=alpha, bits=bits)
+    if deep:
         form = DEEP_AVIF
     elif picture.bits is not None and dtype == np.uint16:
         notes.append(f"{picture.bits} bits a sample became 16")

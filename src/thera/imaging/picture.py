@@ -59,7 +59,7 @@ class Layout:
 
     @property
     def depth(self) -> str:
-        return depth_name(self.dtype)
+        return depth_name(self.dtype) if self.bits is None else f"{self.bits}-bit"
 
 
 @dataclass(frozen=True)
