@@ -72,7 +72,8 @@ def test_an_interrupted_run_says_what_it_kept_and_how_to_go_on(job, monkeypatch,
     scaler.feedback = Feedback(quiet=False)
     for frames, said in (
         (0, "No part was finished yet: one is up to 80×80 pixels"),
-        (5, "5 of 12 parts are"),
+        (1, "1 of 12 parts is kept"),
+        (5, "5 of 12 parts are kept"),
     ):
         with pytest.raises(KeyboardInterrupt):
             scaler._run(job(), after(frames))
@@ -96,6 +97,18 @@ def test_what_changed_is_named_and_nothing_is_mixed(job, tmp_path):
         with pytest.raises(InvalidInput, match=f"begun with another {name}: give the same again.*delete"):
             changed().run()
     assert not (tmp_path / "out.tif").exists() and len(list(sidecar(tmp_path / "out.tif").iterdir())) == 3
+
+
+def test_a_run_without_a_finished_frame_keeps_nothing(job, tmp_path):
+    folder = sidecar(tmp_path / "out.tif")
+    with pytest.raises(KeyboardInterrupt):
+        job().run(after(0))
+    assert not folder.exists()
+    folder.mkdir()  # as of a run that was killed
+    (folder / "facts.json").write_text('{"option": "another"}')
+    with pytest.raises(KeyboardInterrupt):
+        job().run(after(1))
+    assert job().notes[-1] == "1 of 12 parts is there already"
 
 
 def test_two_runs_do_not_make_the_same_output(job):

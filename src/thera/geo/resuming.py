@@ -30,6 +30,11 @@ def sidecar(output: Path) -> Path:
     return output.with_name(f".{output.name}.resume")
 
 
+def parts(output: Path) -> int:
+    """How many frames of an output are kept."""
+    return len(list(sidecar(output).glob("*.npz")))
+
+
 @contextmanager
 def keeping(output: Path, facts: dict[str, Any]) -> Iterator["Finished"]:
     """The frames of an output that are kept until it is complete.
@@ -42,7 +47,12 @@ def keeping(output: Path, facts: dict[str, Any]) -> Iterator["Finished"]:
         folder.mkdir(exist_ok=True)
         with _alone(folder, output):
             _check(folder, output, facts)
-            yield Finished(folder)
+            try:
+                yield Finished(folder)
+            except BaseException:
+                if not parts(output):  # nothing to go on from: other options are as good
+                    shutil.rmtree(folder, ignore_errors=True)
+                raise
             shutil.rmtree(folder)
     except OSError as error:
         if error.errno is None:
@@ -65,7 +75,7 @@ def _alone(folder: Path, output: Path) -> Iterator[None]:
 
 def _check(folder: Path, output: Path, facts: dict[str, Any]) -> None:
     file = folder / "facts.json"
-    if not file.exists():
+    if not file.exists() or not parts(output):
         new = partial_path(file)
         new.write_text(json.dumps(facts), encoding="utf-8")
         new.replace(file)

@@ -31,7 +31,7 @@ from thera.values.ranges import Range, Stretch, depth_name, marked
 
 from .raster import CACHE, Raster, describe
 from .reading import Ahead, open_reader, ranges, reading_ahead
-from .resuming import input_facts, keeping, model_facts, sidecar
+from .resuming import input_facts, keeping, model_facts, parts, sidecar
 from .writing import TILE, GeoGrid, checked_bounds, needed_room, open_writer
 
 Part = tuple[slice, slice]  # rows and columns of a frame
@@ -258,6 +258,10 @@ class RasterJob(ABC):
         """The output pixels of a box."""
 
 
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
 @dataclass(frozen=True)
 class RasterScaling(RasterJob):
     """A raster that is about to be scaled into a file: described, planned and checked."""
@@ -290,7 +294,7 @@ class RasterScaling(RasterJob):
             if not group.alpha
         )
         done, total = self._parts
-        return (*ranges, f"{done} of {total} parts are there already") if done else ranges
+        return (*ranges, f"{done} of {total} parts {_are(done)} there already") if done else ranges
 
     @property
     def kept(self) -> str | None:
@@ -300,12 +304,13 @@ class RasterScaling(RasterJob):
         done, total = self._parts
         if not done:
             return f"No part was finished yet: one is up to {self.frame}×{self.frame} pixels of the output."
-        return f"{done} of {total} parts are kept in {sidecar(self.output)}: the same command goes on."
+        place = sidecar(self.output)
+        return f"{done} of {total} parts {_are(done)} kept in {place}: the same command goes on."
 
     @property
     def _parts(self) -> tuple[int, int]:
         """How many frames are kept, and how many there are."""
-        done = len(list(sidecar(self.output).glob("*.npz"))) if self.file.resume else 0
+        done = parts(self.output) if self.file.resume else 0
         return done, len(list(frames(self.size, self.frame)))
 
     @property
