@@ -8,7 +8,8 @@ from click.testing import CliRunner
 from thera.cli.main import cli
 from thera.errors import InvalidInput
 from thera.geo.raster import describe
-from thera.geo.upscaling import Choice
+from thera.geo.upscaling import Choice, RasterOptions, prepare_raster
+from thera.imaging.sizing import TargetSize
 
 
 class Refused(Exception):
@@ -45,6 +46,12 @@ def test_bands_are_chosen_and_a_colour_is_seen_together(scene):
     assert names == ("B08",)
     np.testing.assert_array_equal(alone[0], every[3])
     assert [group.bands for group in describe(scene, ((2, 1, 0), (3,))).bands.groups] == [(0, 1, 2), (3,)]
+
+
+def test_notes_name_bands_as_the_input_counts_them(scene, model, tmp_path):
+    choice = RasterOptions(choice=Choice(Choice.parse_bands("4+3,2,1")))
+    job = prepare_raster(scene, tmp_path / "out.tif", model, TargetSize(scale=2), file=choice)
+    assert [note.partition(":")[0] for note in job.notes] == ["band 4", "bands 3, 2, 1"]
 
 
 def test_bounds_cut_out_what_the_whole_would_have_there(scene):

@@ -289,12 +289,17 @@ class RasterScaling(RasterJob):
     def notes(self) -> tuple[str, ...]:
         """The values that the network sees as black and white, and how much is done."""
         ranges = tuple(
-            f"{group}: {span.low:g} to {span.high:g} stand for black and white"
+            f"{self._in_file(group)}: {span.low:g} to {span.high:g} stand for black and white"
             for group, span in zip(self.raster.bands.groups, self.spans, strict=True)
             if not group.alpha
         )
         done, total = self._parts
         return (*ranges, f"{done} of {total} parts {_are(done)} there already") if done else ranges
+
+    def _in_file(self, group: Group) -> Group:
+        """A group with the numbers that its bands have in the input file."""
+        stored = self.raster.stored or range(self.raster.count)
+        return replace(group, bands=tuple(stored[band] for band in group.bands))
 
     @property
     def kept(self) -> str | None:
