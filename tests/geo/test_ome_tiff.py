@@ -87,6 +87,30 @@ def test_all_else_of_the_description_is_kept_and_regions_move_with_the_pixels(mo
     assert root.find(f".//{SPACE}Polygon").get("Points") == "2,4 6,9"
 
 
+def test_masks_and_unreadable_regions_stay_and_are_counted(model, planes, tmp_path):
+    source, output = tmp_path / "cells.ome.tif", tmp_path / "out.ome.tif"
+    tifffile.imwrite(source, planes[:, 0], metadata={"axes": "CYX"})
+    with tifffile.TiffFile(source) as tiff:
+        text = tiff.ome_metadata
+    last = text.rindex("<Channel")
+    text = text[:last] + text[text.index("<TiffData", last) :]  # SizeC stays 2
+    shapes = (
+        '<Mask ID="Shape:0" X="1" Y="1" Width="8" Height="1"><BinData Length="1">/w==</BinData></Mask>'
+        '<Polygon ID="Shape:1" Points="points[1,2 3,4]"/><Point ID="Shape:2" X="2" Y="3"/>'
+    )
+    text = text.replace("</OME>", f'<ROI ID="ROI:0"><Union>{shapes}</Union></ROI></OME>')
+    tifffile.imwrite(source, planes[:, 0], description=text.encode(), metadata=None, photometric="minisblack")
+    job = prepare_ome_tiff(source, output, model, TargetSize(scale=2))
+    assert job.notes[-1].endswith("stay as they were: 2")
+    job.run()
+    with tifffile.TiffFile(output) as tiff:
+        mask, polygon, point = ET.fromstring(tiff.ome_metadata).find(f".//{SPACE}Union")
+        assert tiff.series[0].shape == (2, 48, 64)
+    assert [mask.get(name) for name in ("X", "Y", "Width", "Height")] == ["1", "1", "8", "1"]
+    assert polygon.get("Points") == "points[1,2 3,4]"
+    assert (point.get("X"), point.get("Y")) == ("4", "6")
+
+
 def test_colours_pyramids_and_several_images_of_a_file(model, photo, tmp_path):
     source = tmp_path / "slide.ome.tif"
     colour = np.rint(np.stack([photo, photo[::-1], photo.T[:1, :1] + 0 * photo], axis=-1) * 255)[:64, :80]
@@ -164,6 +188,8 @@ def test_what_does_not_fit_is_refused_with_a_sentence(model, planes, tmp_path):
         text.partition("<Image")[0] + '<BinaryOnly MetadataFile="a.companion.ome" UUID="urn:uuid:1"/></OME>'
     )
     refused(companion, "another file describes them")
+    comma = text.replace("<Pixels ", '<Pixels PhysicalSizeX="0,5" ')
+    refused(comma, 'PhysicalSizeX="0,5" is not a number')
     refused(text, "no whole-number scale", scale=1.5, options=Options(consistent=True))
 
 

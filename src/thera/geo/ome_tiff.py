@@ -63,6 +63,7 @@ class OmeScaling:
     stacks: tuple[Stack, ...]
     description: bytes
     plan: Plan  # of a plane of the largest image
+    kept: int = 0  # regions of interest that could not be scaled
 
     @property
     def form(self) -> Format:
@@ -92,11 +93,14 @@ class OmeScaling:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How much there is."""
-        counts = " and ".join(f"{stack.planes:,}" for stack in self.stacks)
-        if sum(stack.planes for stack in self.stacks) == 1:
-            return ()
-        return (f"{counts} planes (channels, depths, times) are scaled one by one",)
+        """How much there is, and what is not scaled."""
+        notes = []
+        if sum(stack.planes for stack in self.stacks) > 1:
+            counts = " and ".join(f"{stack.planes:,}" for stack in self.stacks)
+            notes.append(f"{counts} planes (channels, depths, times) are scaled one by one")
+        if self.kept:
+            notes.append(f"regions of interest that could not be scaled and stay as they were: {self.kept:,}")
+        return tuple(notes)
 
     def run(self, progress: Callable[[int], object] = lambda pixels: None) -> None:
         """Writes the output, whole or not at all. `progress` sums to the pixels of the plan."""
@@ -191,7 +195,11 @@ def prepare_ome_tiff(
     largest = max(stacks, key=lambda stack: math.prod(stack.size))
     held = sum(math.prod(size) for size in (largest.shape, largest.size)) * largest.samples
     plan = make_plan(model, largest.shape, largest.size, options, held=held * largest.dtype.itemsize)
-    job = OmeScaling(source, output, model, options, stretch, stacks, scaled(text, changes), plan)
+    try:
+        description, kept = scaled(text, changes)
+    except ValueError as error:
+        raise ImageFileError(f"{source} has damaged OME-XML ({error}).") from error
+    job = OmeScaling(source, output, model, options, stretch, stacks, description, plan, kept)
     check_disk(output, largest.size, job.disk)
     return job
 

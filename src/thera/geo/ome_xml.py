@@ -35,22 +35,27 @@ def images(root: ET.Element) -> list[ET.Element]:
 
 def planes(pixels: ET.Element) -> int:
     """How many planes the pixels of an image are stored in."""
-    sizes = [int(pixels.get(f"Size{axis}", 1)) for axis in "ZT"]
-    channels = [channel for channel in pixels if _name(channel) == "Channel"]
-    colours = len(channels) or int(pixels.get("SizeC", 1))
-    return sizes[0] * sizes[1] * colours
+    samples = [int(child.get("SamplesPerPixel", 1)) for child in pixels if _name(child) == "Channel"]
+    depths, times, colours = (int(pixels.get(f"Size{axis}", 1)) for axis in "ZTC")
+    return depths * times * (colours // max([1, *samples[:1]]))
 
 
-def scaled(text: str, changes: Sequence[Change]) -> bytes:
-    """The document for scaled images: sizes, pixel sizes and shapes are theirs, all else is kept."""
+def scaled(text: str, changes: Sequence[Change]) -> tuple[bytes, int]:
+    """The document for scaled images, and how many regions of interest in it could not be scaled.
+
+    Sizes, pixel sizes and regions are those of the scaled images. All else is kept.
+    """
     root = parse(text)
     root.attrib.pop("UUID", None)  # of the other file
     for pixels, change in zip(images(root), changes, strict=True):
         for axis, old, new in zip("YX", change.source, change.size, strict=True):
             pixels.set(f"Size{axis}", str(new))
-            length = pixels.get(f"PhysicalSize{axis}")
-            if length is not None:
-                pixels.set(f"PhysicalSize{axis}", repr(float(length) * old / new))
+            name = f"PhysicalSize{axis}"
+            if (length := pixels.get(name)) is not None:
+                try:
+                    pixels.set(name, repr(float(length) * old / new))
+                except ValueError:
+                    raise ValueError(f'{name}="{length}" is not a number') from None
         pixels.set("BigEndian", "false")
         for child in [child for child in pixels if _name(child) in ("TiffData", "BinData", "MetadataOnly")]:
             pixels.remove(child)
@@ -58,36 +63,48 @@ def scaled(text: str, changes: Sequence[Change]) -> bytes:
         space = (pixels.tag.rpartition("}")[0] + "}") if "}" in pixels.tag else ""
         where = {"IFD": str(change.first), "PlaneCount": str(change.planes)}
         pixels.insert(at, ET.Element(f"{space}TiffData", where))
-    _scale_shapes(root, changes)
-    return ET.tostring(root, encoding="UTF-8", xml_declaration=True)
+    kept = _scale_regions(root, changes)
+    return ET.tostring(root, encoding="UTF-8", xml_declaration=True), kept
 
 
-def _scale_shapes(root: ET.Element, changes: Sequence[Change]) -> None:
-    """Scales the regions of interest, which are in pixels, if all images are scaled alike."""
+def _scale_regions(root: ET.Element, changes: Sequence[Change]) -> int:
+    """Scales the regions of interest, which are in pixels. Returns how many stay as they are.
+
+    They stay if the images are not scaled alike, if they are masks, whose pixels are part of the document, or
+    if their numbers cannot be read.
+    """
     factors = {tuple(N / n for n, N in zip(change.source, change.size, strict=True)) for change in changes}
+    unions = [element for element in root.iter() if _name(element) == "Union"]
+    shapes = [shape for union in unions for shape in union if _name(shape)]
     if len(factors) != 1:
-        return
+        return len(shapes)
     ((down, across),) = factors
-    for union in (element for element in root.iter() if _name(element) == "Union"):
-        for shape in union.iter():
-            for names, factor in ((_ALONG_X, across), (_ALONG_Y, down)):
-                for name in names:
-                    if (value := shape.get(name)) is not None:
-                        shape.set(name, f"{float(value) * factor:.12g}")
-            if (points := shape.get("Points")) is not None:
-                pairs = (pair.split(",") for pair in points.split())
-                shape.set(
-                    "Points", " ".join(f"{float(x) * across:.12g},{float(y) * down:.12g}" for x, y in pairs)
-                )
-            if _name(shape) == "Transform":  # between scaled coordinates
-                for name, factor in (
-                    ("A02", across),
-                    ("A12", down),
-                    ("A01", across / down),
-                    ("A10", down / across),
-                ):
-                    if (value := shape.get(name)) is not None:
-                        shape.set(name, f"{float(value) * factor:.12g}")
+    kept = 0
+    for shape in shapes:
+        parts = list(shape.iter())
+        try:
+            new = [_scaled_values(part, down, across) for part in parts]
+        except ValueError:
+            new = []
+        if not new or any(_name(part) == "Mask" for part in parts):
+            kept += 1
+            continue
+        for part, values in zip(parts, new, strict=True):
+            part.attrib.update(values)
+    return kept
+
+
+def _scaled_values(part: ET.Element, down: float, across: float) -> dict[str, str]:
+    """The attributes of a shape, or of its transform, that change with the pixels."""
+    factors = {**dict.fromkeys(_ALONG_X, across), **dict.fromkeys(_ALONG_Y, down)}
+    if _name(part) == "Transform":  # between scaled coordinates
+        factors = {"A02": across, "A12": down, "A01": across / down, "A10": down / across}
+    old = {name: part.attrib[name] for name in factors if name in part.attrib}
+    new = {name: f"{float(value) * factors[name]:.12g}" for name, value in old.items()}
+    if (points := part.get("Points")) is not None:
+        pairs = (pair.split(",") for pair in points.split())
+        new["Points"] = " ".join(f"{float(x) * across:.12g},{float(y) * down:.12g}" for x, y in pairs)
+    return new
 
 
 def _name(element: ET.Element) -> str | None:
