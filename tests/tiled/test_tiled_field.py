@@ -116,6 +116,9 @@ def test_a_small_image_is_one_tile(model):
 def test_too_little_memory_is_said_before_anything_is_computed(model):
     with pytest.raises(InvalidInput, match="--memory"):
         make_plan(model, (3000, 4000), (6000, 8000), Options(memory=100 << 20))
+    part = slice(0, 50), slice(0, 60)
+    with pytest.raises(InvalidInput, match="Scaling 4000×3000 to 8000×6000"):  # a user knows no parts
+        make_plan(model, (3000, 4000), (6000, 8000), Options(memory=100 << 20), part=part)
 
 
 def test_windows_lie_in_a_tile_as_they_lie_in_the_image_from_every_side():

@@ -165,7 +165,8 @@ def prepare_file(
     picture = result.picture
     planes = picture.planes(model.info.halo)  # this also refuses NaN before anything is computed
     held = picture.samples.nbytes + result.held
-    plan = make_plan(model, picture.layout.size, size, options, planes=len(planes), held=held)
+    advice = ", or write PNG or TIFF, which are written row by row" if result.held else ""
+    plan = make_plan(model, picture.layout.size, size, options, planes=len(planes), held=held, advice=advice)
     available = physical_memory()
     if available is not None and plan.memory > available:
         raise InvalidInput(

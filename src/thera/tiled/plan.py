@@ -76,6 +76,7 @@ def make_plan(
     held: int = 0,
     part: tuple[slice, slice] | None = None,
     good_enough: float = GOOD_ENOUGH,
+    advice: str = "",
 ) -> Plan:
     """The cheapest tiles within the memory of `options`.
 
@@ -83,6 +84,7 @@ def make_plan(
     `held`: bytes of input and output, without the process itself.
     `part`: the rows and columns of the input to scale; by default all of them.
     `good_enough`: accept up to this many times the encoded pixels of the best plan to save memory.
+    `advice`: what else the caller can do if the memory is not enough, after "allow more".
     """
     info, memory = model.info, options.limit
     down, along = part or (slice(0, source[0]), slice(0, source[1]))
@@ -111,9 +113,8 @@ def make_plan(
     if not possible:
         least = min(plan.memory for plan in candidates)
         raise InvalidInput(
-            f"Scaling {W}×{H} to {size[1]}×{size[0]} needs at least {human_bytes(least)} of memory, and"
-            f" {human_bytes(memory)} are allowed: allow more with --memory (memory=), or write PNG or TIFF,"
-            " which are written row by row."
+            f"Scaling {source[1]}×{source[0]} to {size[1]}×{size[0]} needs at least {human_bytes(least)} of"
+            f" memory, and {human_bytes(memory)} are allowed: allow more with --memory (memory=){advice}."
         )
     best = min(plan.encoded for plan in possible)
     frugal = (plan for plan in possible if plan.encoded <= good_enough * best)
