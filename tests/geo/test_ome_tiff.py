@@ -219,3 +219,23 @@ def test_a_file_that_is_cut_short_is_refused(planes, tmp_path, name, big):
             result = run("upscale", source, tmp_path / "out.tif", "-s", 2, "-m", "edsr-air", *options)
             assert result.return_value == 1 and "is damaged or cut short" in result.output, result.output
     assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+def test_info_describes_all_planes_and_a_picture_of_them_is_refused(planes, tmp_path):
+    source = tmp_path / "cells.ome.tif"
+    tifffile.imwrite(source, planes, metadata=FACTS)
+    assert json.loads(run("info", source, "--json").stdout) == {
+        "name": "cells.ome.tif",
+        "kind": "OME-TIFF",
+        "size": "32×24",
+        "planes": "6 (2 channels, 3 depths)",
+        "depth": "16-bit",
+        "pixel size": "0.25 µm × 0.5 µm × 2.0 µm",
+    }
+    result = run("upscale", source, tmp_path / "cells.png", "-s", 2, "-m", "edsr-air")
+    assert result.return_value == 1 and "an OME-TIFF of 6 planes" in result.output
+    with tifffile.TiffWriter(source, ome=True) as writer:
+        writer.write(planes[0, 0], metadata={"axes": "YX"})
+        writer.write(planes[0, :, :20], metadata={"axes": "ZYX"})
+    several = json.loads(run("info", source, "--json").stdout)
+    assert several["size"] == ["32×24", "32×20"] and several["planes"] == ["1", "3 (3 depths)"]

@@ -127,9 +127,15 @@ def _model(thing: str) -> dict[str, Any]:
 
 
 def _image(path: Path) -> dict[str, Any]:
+    from thera.geo.ome_tiff import describe, is_ome_tiff
     from thera.geo.raster import is_raster
     from thera.imaging.reading import read
 
+    if is_ome_tiff(path):
+        found = describe(path)
+        every = {key: [image[key] for image in found] for key in found[0]}
+        own = {key: values if len(found) > 1 else values[0] for key, values in every.items()}
+        return {"name": path.name, "kind": "OME-TIFF", **own}
     if is_raster(path):
         return _raster(path)
     picture = read(path)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
-from xml.etree.ElementTree import ParseError
+from xml.etree.ElementTree import Element, ParseError
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ from .ome_xml import Change, images, parse, planes, scaled
 
 #: Sample types that can be scaled, as NumPy writes them.
 TYPES = ("u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8")
+#: What the axes C, Z and T count.
+AXES = ("channels", "depths", "times")
 #: The side of tiles in larger planes.
 TILE = 512
 #: Bytes from which a file is written as BigTIFF, as it may exceed 4 GiB.
@@ -154,6 +156,55 @@ def _series(tiff: Any) -> list[tuple[Any, list[Any]]]:
         return [(series, list(series.pages)) for series in tiff.series]
 
 
+def _described(source: Path, text: str) -> list[Element]:
+    """The `Pixels` of each image in the OME-XML of a file. Their sizes are numbers."""
+    try:
+        found = images(parse(text))
+        for pixels in found:
+            planes(pixels)
+    except (ParseError, ValueError) as error:
+        raise ImageFileError(f"{source} has damaged OME-XML ({error}).") from error
+    if not found:
+        raise ImageFileError(
+            f"{source} holds pixels alone, and another file describes them (a companion of OME): give the"
+            " file that does."
+        )
+    return found
+
+
+def describe(source: Path) -> list[dict[str, str]]:
+    """What the OME-XML of a file says of each image, in words."""
+    check_complete(source)
+    with opened(source) as tiff:
+        found = _described(source, tiff.ome_metadata)
+    facts = []
+    for pixels in found:
+        counts = ((int(pixels.get(f"Size{axis}", 1)), name) for axis, name in zip("CZT", AXES, strict=True))
+        many = [f"{count} {name}" for count, name in counts if count > 1]
+        sides = [
+            (pixels.get(f"PhysicalSize{axis}"), pixels.get(f"PhysicalSize{axis}Unit", "µm")) for axis in "XYZ"
+        ]
+        facts.append(
+            {
+                "size": f"{pixels.get('SizeX')}×{pixels.get('SizeY')}",
+                "planes": f"{planes(pixels)}" + (f" ({', '.join(many)})" if many else ""),
+                "depth": _depth(pixels.get("Type", "unknown")),
+                "pixel size": " × ".join(f"{side} {unit}" for side, unit in sides if side) or "unknown",
+            }
+        )
+    return facts
+
+
+def _depth(name: str) -> str:
+    """A readable name of a sample type of OME.
+
+    >>> _depth("uint16"), _depth("float"), _depth("complex")
+    ('16-bit', '32-bit float', 'complex')
+    """
+    known = {"float": "f4", "double": "f8", **{np.dtype(each).name: each for each in TYPES}}
+    return depth_name(np.dtype(known[name])) if name in known else name
+
+
 def prepare_ome_tiff(
     source: Path,
     output: Path,
@@ -169,16 +220,7 @@ def prepare_ome_tiff(
     check_complete(source)
     with opened(source) as tiff:
         text = tiff.ome_metadata
-        try:
-            found = images(parse(text))
-            counts = [planes(pixels) for pixels in found]
-        except (ParseError, ValueError) as error:
-            raise ImageFileError(f"{source} has damaged OME-XML ({error}).") from error
-        if not found:
-            raise ImageFileError(
-                f"{source} holds pixels alone, and another file describes them (a companion of OME): give the"
-                " file that does."
-            )
+        counts = [planes(pixels) for pixels in _described(source, text)]
         try:
             series = _series(tiff)
         except Exception as error:  # of a damaged description, any

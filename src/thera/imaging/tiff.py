@@ -49,6 +49,11 @@ def read_tiff(path: Path, check_size: Callable[[int, int], None]) -> Picture:
     with TiffFile(path) as file:
         _check_complete(file)
         pages = sum(not cast(Any, page).is_reduced for page in _pages(file))
+        if pages > 1 and file.is_ome:
+            raise ImageFileError(
+                f"The file is an OME-TIFF of {pages} planes, which no other format holds: write .ome.tif, or"
+                " split it."
+            )
         if pages > 1:
             raise ImageFileError(f"The file holds {pages} pages; Thera scales single images: split it.")
         page: Any = file.pages.first
