@@ -146,6 +146,38 @@ def test_the_program_names_ome_tiffs_and_agrees_if_asked(planes, tmp_path):
     assert again.return_value == 1 and "exists" in again.output
     refused = run("upscale", source, "-s", 2, "--resume", "--overwrite")
     assert refused.return_value == 1 and "--resume are for rasters" in refused.output
+    for words in (["--strip"], ["--alpha", "data"]):
+        refused = run("upscale", source, "-s", 2, *words, "--overwrite")
+        assert refused.return_value == 1 and "is an OME-TIFF" in refused.output
+
+
+def test_profile_resolution_and_the_meaning_of_zero_are_kept(model, planes, tmp_path):
+    source = tmp_path / "cells.ome.tif"
+    tifffile.imwrite(
+        source,
+        planes[0],
+        metadata={"axes": "ZYX"},
+        photometric="miniswhite",
+        iccprofile=b"a profile",
+        resolution=(4000, 2000.5),
+        resolutionunit="centimeter",
+    )
+    with scaled(source, model, 1.5) as tiff:
+        for page in tiff.pages:
+            assert page.aspage().photometric == tifffile.PHOTOMETRIC.MINISWHITE
+            assert page.aspage().tags.valueof(34675) == b"a profile"
+            assert page.aspage().resolutionunit == tifffile.RESUNIT.CENTIMETER
+            assert page.aspage().resolution == pytest.approx((6000, 3000.75))
+
+
+def test_planes_of_colours_with_alpha_stay_so(model, photo, tmp_path):
+    source = tmp_path / "cells.ome.tif"
+    planes = np.rint(photo[:48, :64].reshape(2, 12, 64, 4) * 255).astype(np.uint8)
+    how = {"photometric": "rgb", "extrasamples": ["unassalpha"]}
+    tifffile.imwrite(source, planes, metadata={"axes": "ZYXS"}, **how)
+    with scaled(source, model) as tiff:
+        assert tiff.series[0].shape == (2, 24, 128, 4)
+        assert [page.aspage().extrasamples for page in tiff.pages] == [(tifffile.EXTRASAMPLE.UNASSALPHA,)] * 2
 
 
 def test_progress_is_shown_while_planes_are_scaled(model, planes, tmp_path, capfd):

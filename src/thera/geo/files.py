@@ -133,6 +133,11 @@ def _prepare_raster(item: Item, model: Model, request: Request) -> RasterScaling
                 f"--cog, --bands, --bounds, --resolution and --resume are for rasters, and {source} is an"
                 " OME-TIFF: leave them out."
             )
+        if file.strip or file.alpha != "cover":
+            raise InvalidInput(
+                f"--strip and --alpha data are for pictures and rasters, and {source} is an OME-TIFF: leave"
+                " them out."
+            )
         inputs = model, request.target, request.options, request.stretch, file.overwrite
         return prepare_ome_tiff(source, output, *inputs)
     options = RasterOptions(

@@ -252,7 +252,7 @@ def _stack(source: Path, series: Any, pages: list[Any], target: TargetSize) -> S
         raise ImageFileError(
             f"{source} has no plane {place + 1} of {len(pages)}: it may be in a file that is not beside it."
         )
-    page = pages[0]
+    page = pages[0].keyframe
     if page.axes not in ("YX", "YXS", "SYX"):
         raise ImageFileError(f"{source} has planes with the axes {page.axes}: expected rows and columns.")
     dtype = np.dtype(page.dtype).newbyteorder("=")
@@ -278,15 +278,17 @@ def _plane(source: Path, page: Any) -> NDArray:
 def _write(writer: Any, plane: NDArray, stack: Stack, page: Any, description: bytes | None) -> None:
     """Writes a plane, and as many levels of a pyramid as the input has."""
     colour = stack.samples >= 3
+    grey = "miniswhite" if page.keyframe.photometric == 0 else "minisblack"
     how: dict[str, Any] = {
-        "photometric": "rgb" if colour else "minisblack",
+        "photometric": "rgb" if colour else grey,
         "planarconfig": "contig" if stack.samples > 1 else None,
-        "extrasamples": page.extrasamples if stack.samples > (3 if colour else 1) else None,
+        "extrasamples": page.keyframe.extrasamples if stack.samples > (3 if colour else 1) else None,
         "compression": "adobe_deflate",
         "predictor": 3 if stack.dtype.kind == "f" else 2,
         "tile": (TILE, TILE) if max(stack.size) > TILE else None,
         "metadata": None,
         "software": False,
+        "iccprofile": page.keyframe.tags.valueof(34675),
     }
     levels = min(stack.levels, max(1, int(math.log2(min(stack.size))) + 1))
     for level in range(levels):
@@ -294,10 +296,21 @@ def _write(writer: Any, plane: NDArray, stack: Stack, page: Any, description: by
             plane = _halved(plane)
             how |= {"subfiletype": 1}
         else:
-            how |= {"subifds": levels - 1, "description": description}
+            how |= {"subifds": levels - 1, "description": description, **_resolution(page.keyframe, stack)}
         writer.write(plane if stack.samples > 1 else plane[..., 0], **how)
-        for name in ("subifds", "description"):
+        for name in ("subifds", "description", "resolution", "resolutionunit"):
             how.pop(name, None)
+
+
+def _resolution(page: Any, stack: Stack) -> dict[str, Any]:
+    """The resolution of a scaled plane, if the plane has one that TIFF can carry."""
+    unit = page.tags.valueof(296, default=2)
+    if not {282, 283} <= {tag.code for tag in page.tags} or unit not in range(1, 6):
+        return {}
+    factors = (N / n for n, N in zip(stack.shape[::-1], stack.size[::-1], strict=True))
+    across, down = (old * factor for old, factor in zip(page.get_resolution(), factors, strict=True))
+    fits = min(across, down) > 1e-6 and max(across, down) < 2**32
+    return {"resolution": (across, down), "resolutionunit": unit} if fits else {}
 
 
 def _halved(plane: NDArray) -> NDArray:
