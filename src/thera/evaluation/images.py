@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,20 +37,28 @@ class TargetImage(NamedTuple):
     conversion: str | None = None
 
 
+def with_names(folders: Iterable[str | Path]) -> Iterator[tuple[str, Path]]:
+    """Folders with the names under which their results are stored. Two of the same name are refused."""
+    seen = set()
+    for folder in map(Path, folders):
+        name = folder.resolve().name
+        if name in seen:
+            raise InvalidInput(f"Two folders are called {name}: rename one, or their results would be mixed.")
+        seen.add(name)
+        yield name, folder
+
+
 def image_sets(folders: Iterable[str | Path]) -> list[ImageSet]:
     """The images of each folder, sorted by name."""
-    sets: dict[str, ImageSet] = {}
-    for folder in map(Path, folders):
+    sets = []
+    for name, folder in with_names(folders):
         if not folder.is_dir():
             raise InvalidInput(f"{folder} is not a folder: give a folder of images.")
         files = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
         if not files:
             raise InvalidInput(f"{folder} has no image in it: give one with {', '.join(sorted(SUFFIXES))}.")
-        name = folder.resolve().name
-        if name in sets:
-            raise InvalidInput(f"Two folders are called {name}: rename one, or their results would be mixed.")
-        sets[name] = ImageSet(name, files)
-    return list(sets.values())
+        sets.append(ImageSet(name, files))
+    return sets
 
 
 def check_sizes(sets: Iterable[ImageSet], scales: Iterable[float]) -> None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from thera.errors import InvalidInput
 from thera.evaluation import metrics
+from thera.evaluation.images import with_names
 from thera.evaluation.methods import Method
 from thera.evaluation.pairs import PicturePair, find_pairs, matched
 from thera.evaluation.protocol import cut, unit
@@ -49,13 +50,7 @@ class PairSet(NamedTuple):
 
 def pair_sets(folders: Iterable[str | Path]) -> list[PairSet]:
     """The pairs of each folder."""
-    sets: dict[str, PairSet] = {}
-    for folder in map(Path, folders):
-        name = folder.resolve().name
-        if name in sets:
-            raise InvalidInput(f"Two folders are called {name}: rename one, or their results would be mixed.")
-        sets[name] = PairSet(name, folder, list(find_pairs(folder)))
-    return list(sets.values())
+    return [PairSet(name, folder, list(find_pairs(folder))) for name, folder in with_names(folders)]
 
 
 def run_pairs(

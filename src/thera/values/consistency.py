@@ -78,7 +78,7 @@ def cubic_slack(values: NDArray[np.float32], factors: tuple[int, int]) -> NDArra
     """How much the means over input pixels differ from them in cubic interpolation, without `AROUND` borders.
 
     It is the root mean square over 3×3 pixels. So results that differ by no more at every pixel differ by no
-    more than cubic interpolation over the whole picture, whatever the picture.
+    more than cubic interpolation over the whole picture, but for its border, where outer pixels count twice.
     """
     means = values
     for axis, factor in enumerate(factors):
