@@ -7,8 +7,9 @@ import torch
 from thera.evaluation.pairs import PicturePair
 from thera.evaluation.resize import imresize
 from thera.training.config import Config
+from thera.training.data import Sampler
 from thera.training.loop import Run
-from thera.training.pairs import PairSampler
+from thera.training.pairs import MixedSampler, PairSampler
 from thera.training.run import initial_network
 
 pytestmark = [
@@ -24,17 +25,23 @@ def pair():
 
 
 @pytest.mark.parametrize("align", [False, True])
-def test_pairs_are_sampled_and_aligned_in_the_captured_step(align):
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_pairs_are_sampled_and_aligned_in_the_captured_step(align, share):
     config = Config.parse(
         {
             "start": "edsr-air",
-            "data": {"patch": 32, "batch": 8},
+            "data": {"patch": 32, "batch": 8, "paired": share},
+            "degradation": {"blur": 0.5, "noise": 0.5},
             "objective": {"align": align},
             "optimiser": {"rate": 1e-4, "warmup": 1},
         }
     )
     torch.manual_seed(0)
-    run = Run(config, PairSampler([pair()], config.data, "cuda"), initial_network(config)[0], 40)
+    sampler = PairSampler([pair()], config.data, "cuda")
+    if share < 1:
+        pictures = Sampler([pair().high], config.data, "cuda", config.degradation)
+        sampler = MixedSampler(sampler, pictures)
+    run = Run(config, sampler, initial_network(config)[0], 40)
     for _ in range(20):
         run.step()
     assert run.descend.graph is not None

@@ -108,5 +108,3 @@ def test_a_run_on_pairs_ends_with_a_model(tmp_path, small):
     options = {"pairs": [tmp_path / "pairs"], "device": "cpu", "show": lambda _: None, "say": lambda _: None}
     network = start(config, [], tmp_path / "run", **options)
     assert all(torch.isfinite(p).all() for p in network.parameters())
-    with pytest.raises(InvalidInput, match="Pairs are trained alone"):
-        start(config, ["photos"], tmp_path / "other", **options)

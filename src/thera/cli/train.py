@@ -18,7 +18,8 @@ from thera.optional import require
     "--pairs",
     multiple=True,
     metavar="DIR...",
-    help="Instead of --data: folders with low/ and high/ pictures of the same scenes, or City100's.",
+    help="Folders with low/ and high/ pictures of the same scenes, or City100's: instead of --data, or with "
+    "it in the share of data.paired.",
 )
 @click.option(
     "--out",

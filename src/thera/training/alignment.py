@@ -66,6 +66,19 @@ def affine(numbers: Tensor) -> Tensor:
     return torch.cat([torch.stack([first, second], 1), shift[..., None]], 2)
 
 
+def aligned_pairs(
+    network: Thera, features: Tensor, batch: Batch, aligner: Aligner
+) -> tuple[Batch, Tensor, Tensor]:
+    """`aligned`, where only the pairs of a batch are moved; pictures are read where they are."""
+    if batch.paired is None:
+        return aligned(network, features, batch, aligner(batch))
+    pairs, pictures = batch.part(slice(batch.paired)), batch.part(slice(batch.paired, None))
+    moved, *fields = aligned(network, features[: batch.paired], pairs, aligner(pairs))
+    still = network.field(features[batch.paired :], pictures.source, pictures.x, pictures.t)
+    value, slope = (torch.cat(both) for both in zip(fields, still, strict=True))
+    return replace(batch, target=torch.cat([moved.target, pictures.target])), value, slope
+
+
 def aligned(network: Thera, features: Tensor, batch: Batch, moved: Tensor) -> tuple[Batch, Tensor, Tensor]:
     """The field where `moved` (N×2×3) says, with the batch that its values belong to: their colours are
     counted from the pixels of the cells that they are now read in.

@@ -30,6 +30,12 @@ class Data:
     shrink: tuple[float, float] = (0.0, 1.0)  # share of crops read larger by up to this factor, then reduced
     resized: tuple[float, ...] = ()  # add copies of every image, resized by these factors
     soft: tuple[float, ...] = ()  # add copies blurred by Gaussians with these standard deviations, in pixels
+    paired: float = 1.0  # with --pairs: share of each batch that they make up; --data makes up the rest
+
+    @property
+    def pairs(self) -> int:
+        """How many patches of a batch come from pairs, where there are any."""
+        return round(self.paired * self.batch)
 
     @property
     def crops(self) -> tuple[int, int]:
@@ -83,7 +89,7 @@ class Objective:
     loss: str = "l1"  # or a root mean square: "rms" over each patch, "mse" over the whole batch
     ensemble_weight: float = 0.0  # weight of the ensemble term in the loss; single passes have the rest
     tv: float = 1e-4
-    align: bool = False  # with --pairs: a small network moves the targets of each patch, see `alignment.py`
+    align: bool = False  # with --pairs: a small network moves the targets of each pair, see `alignment.py`
 
 
 @dataclass(frozen=True)
@@ -148,6 +154,7 @@ RULES: dict[str, Rule] = {
     "data.shrink": (lambda s: 0 <= s[0] <= 1 <= s[1], "a share in [0, 1] and a factor from 1 up"),
     "data.resized": (lambda sizes: all(0 < s <= 1 for s in sizes), "sizes in (0, 1]"),
     "data.soft": (lambda soft: all(s > 0 for s in soft), "deviations above 0, in pixels"),
+    "data.paired": (lambda share: 0 < share <= 1, "a share above 0, up to 1"),
     "degradation.clean": SHARE,
     "degradation.kernels": (lambda k: k and set(k) <= set(KERNELS), f"some of {', '.join(KERNELS)}"),
     "degradation.blur": SHARE,
@@ -216,6 +223,14 @@ class Config:
             _check(
                 self.data.targets == 1, "data.targets", self.data.targets, '1 with data.places = "anywhere"'
             )
+        if self.data.paired < 1:
+            d, rest = self.data, "with data.paired below 1"
+            _check(
+                0 < d.pairs < d.batch, "data.paired", d.paired, f"a part of the {d.batch} patches of a batch"
+            )
+            _check(d.places == "cells", "data.places", d.places, f'"cells" {rest}')
+            both = self.objective.align and self.objective.ensemble_weight
+            _check(not both, "objective.ensemble_weight", both, f"0 {rest} and objective.align = true")
 
     @classmethod
     def parse(cls, values: dict[str, Any]) -> Config:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -106,6 +106,12 @@ class Batch:
     clean: Tensor | None = None  # the inputs before their degradation, if there is one
     cell: Tensor | None = None  # N×P×P×q, the cell that each target lies in, if it is not its own
     weight: Tensor | None = None  # N×P×P×q×1, how much a target counts, if not all count the same
+    paired: int | None = None  # only the first so many are of pairs; None: all, or none
+
+    def part(self, which: slice) -> Batch:
+        """Some of the patches."""
+        parts: dict[str, Any] = {k: v[which] for k, v in vars(self).items() if isinstance(v, Tensor)}
+        return Batch(**parts)
 
 
 class Crops(NamedTuple):
@@ -153,6 +159,16 @@ class Sampler:
             self.pixels[start : start + area] = torch.from_numpy(image.reshape(-1, 3)).to(device)
         self.share = (areas.cumsum(0) / areas.sum()).float().to(device)  # images are drawn by area
         self.smallest, self.largest = config.crops
+
+    @property
+    def count(self) -> int:
+        """How many images there are."""
+        return len(self.height)
+
+    @property
+    def area(self) -> int:
+        """Of all images together, in pixels."""
+        return len(self.pixels)
 
     def draw(self, n: int) -> dict[str, Tensor]:
         """The random numbers for n samples, uniform in [0, 1) but for the noise of a degradation."""

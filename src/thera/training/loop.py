@@ -30,6 +30,7 @@ from thera.training.data import Batch, Sampler
 from thera.training.distillation import Distillation
 from thera.training.muon import Muon, matrices
 from thera.training.objective import objective
+from thera.training.pairs import MixedSampler
 
 STATE, WEIGHTS, LOG = "state.safetensors", "weights.safetensors", "log.jsonl"
 REPORT_SECONDS = 10  # at most, between two reports
@@ -47,7 +48,7 @@ class Run:
     rate.
     """
 
-    def __init__(self, config: Config, sampler: Sampler, network: Network, total: int) -> None:
+    def __init__(self, config: Config, sampler: Sampler | MixedSampler, network: Network, total: int) -> None:
         self.config, self.sampler, self.total = config, sampler, total
         self.device = sampler.device
         self.network = network.to(self.device)
@@ -55,7 +56,9 @@ class Run:
             prepare_for_gpu(self.network, config.optimiser.precision)
         if isinstance(network, Thera) and network.spec.variant == "pro":
             network.hypernetwork.drop_path = config.optimiser.drop_path
-        self.aligner = Aligner().to(self.device) if config.objective.align else None
+        # With and without alignment a mixed run draws the same patches.
+        with torch.random.fork_rng(devices=[], enabled=isinstance(sampler, MixedSampler)):
+            self.aligner = Aligner().to(self.device) if config.objective.align else None
         self.weights = one_buffer(self.network)
         self.average = copy.deepcopy(network).eval().requires_grad_(False)
         self.averages = one_buffer(self.average)
@@ -69,6 +72,10 @@ class Run:
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         if config.data.batch % self.world:
             raise TheraError(f"A batch of {config.data.batch} does not divide among {self.world} processes.")
+        if isinstance(sampler, MixedSampler) and config.data.pairs % self.world:
+            raise TheraError(
+                f"The {config.data.pairs} pairs of a batch do not divide among {self.world} processes."
+            )
         self.descend = Captured(self._step, self.device, self.world == 1)
         self.bf16 = config.optimiser.precision == "bf16" and self.device.type == "cuda"
         self.distillation = self._distillation() if config.teacher.model else None
@@ -111,6 +118,7 @@ class Run:
         teacher.to(self.device)
         if self.device.type == "cuda":
             prepare_for_gpu(teacher, self.config.optimiser.precision)
+        assert isinstance(self.sampler, Sampler)  # pairs have no teacher
         return Distillation(self.sampler, teacher, self.config.teacher, self.config.data.batch, self.bf16)
 
     def schedule(self, step: int) -> float:
@@ -137,10 +145,7 @@ class Run:
         if self.distillation is not None:
             return self.distillation.draw()
         numbers = self.sampler.draw(self.config.data.batch)
-        share = self.config.data.batch // self.world
-        return self.sampler.build(
-            {k: u[self.rank * share : (self.rank + 1) * share] for k, u in numbers.items()}
-        )
+        return self.sampler.build({k: u.chunk(self.world)[self.rank] for k, u in numbers.items()})
 
     def _step(self) -> None:
         o = self.config.optimiser
@@ -180,7 +185,7 @@ class Run:
             tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
         about = {
             "config": self.config.to_dict(),
-            "pixels": len(self.sampler.pixels),
+            "pixels": self.sampler.area,
             "done": self.done,
             "total": self.total,
             "seconds": self.seconds,
@@ -194,7 +199,7 @@ class Run:
                 f"The checkpoint is of another network, {begun.network}, not {self.config.network}: "
                 "name another --out."
             )
-        same_images = about.get("pixels", len(self.sampler.pixels)) == len(self.sampler.pixels)
+        same_images = about.get("pixels", self.sampler.area) == self.sampler.area
         self.config.check_unchanged(about["config"], [] if same_images else ["other images"])
         part = {
             prefix: {

@@ -12,7 +12,7 @@ from torch import Tensor
 from thera.networks import Network, Thera
 from thera.networks.network import at_cells
 from thera.networks.spec import STD
-from thera.training.alignment import Aligner, aligned
+from thera.training.alignment import Aligner, aligned_pairs
 from thera.training.config import Objective
 from thera.training.data import Batch
 
@@ -79,7 +79,7 @@ def objective(
         batch = replace(batch, source=at_cells(batch.source, batch.cell), cell=None)
         return distance(batch, value, slope, config)
     if aligner is not None and isinstance(network, Thera):
-        batch, value, slope = aligned(network, features, batch, aligner(batch))
+        batch, value, slope = aligned_pairs(network, features, batch, aligner)
     else:
         value, slope = network.field(features, batch.source, batch.x, batch.t)
     return (compiled_distance() if value.is_cuda else distance)(batch, value, slope, config)

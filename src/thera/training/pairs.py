@@ -1,4 +1,8 @@
-"""Training on pairs of pictures: patches of the low one are inputs, pixels of the high one targets."""
+"""Training on pairs of pictures: patches of the low one are inputs, pixels of the high one targets.
+
+A share of each batch can be of ordinary pictures. Pairs of one camera are all blurred alike; a network that
+sees nothing else does not learn to look at how sharp its input is, and overdoes sharp ones.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ from torch import Tensor
 from thera.evaluation.pairs import PicturePair
 from thera.training.config import Data
 from thera.training.data import Batch, Crops, Sampler, oriented, turned_offsets
+
+PAIRS, PICTURES = "pairs ", "pictures "  # whose random numbers
 
 
 class PairSampler(Sampler):
@@ -55,6 +61,41 @@ class PairSampler(Sampler):
         low, target, x, weight = (v.flatten(0, 2)[cells] for v in (low, target, x, weight))
         source = low[..., :3].permute(0, 3, 1, 2) / 255
         return Batch(source, target / 255, turned_offsets(x, u["turn"]), t, weight=weight[..., None])
+
+
+class MixedSampler:
+    """Batches that are pairs first, and then patches of ordinary pictures, all of which count in full."""
+
+    def __init__(self, pairs: PairSampler, pictures: Sampler) -> None:
+        self.pairs, self.pictures, self.device = pairs, pictures, pairs.device
+        self.count, self.area = pairs.count + pictures.count, pairs.area + pictures.area
+        self.config = pairs.config
+
+    def draw(self, n: int) -> dict[str, Tensor]:
+        """The random numbers of both parts for n samples, one after the other."""
+        paired = round(self.config.paired * n)
+        pairs, pictures = self.pairs.draw(paired), self.pictures.draw(n - paired)
+        return _prefixed(PAIRS, pairs) | _prefixed(PICTURES, pictures)
+
+    def build(self, u: dict[str, Tensor]) -> Batch:
+        pairs, pictures = self.pairs.build(_without(PAIRS, u)), self.pictures.build(_without(PICTURES, u))
+        assert pairs.weight is not None
+        return Batch(
+            torch.cat([pairs.source, pictures.source]),
+            torch.cat([pairs.target, pictures.target]),
+            torch.cat([pairs.x, pictures.x]),
+            torch.cat([pairs.t, pictures.t]),
+            weight=torch.cat([pairs.weight, torch.ones_like(pictures.target[..., :1])]),
+            paired=len(pairs.t),
+        )
+
+
+def _prefixed(prefix: str, u: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {prefix + key: numbers for key, numbers in u.items()}
+
+
+def _without(prefix: str, u: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {key.removeprefix(prefix): numbers for key, numbers in u.items() if key.startswith(prefix)}
 
 
 def _flat(images: list[np.ndarray], device: torch.device | str) -> Tensor:

@@ -22,7 +22,7 @@ from thera.networks import Network, Thera, make_network
 from thera.training import checkpoint, loop
 from thera.training.config import Config, Initial
 from thera.training.data import Sampler, read_images
-from thera.training.pairs import PairSampler
+from thera.training.pairs import MixedSampler, PairSampler
 from thera.training.validation import Validation
 
 COMPILING = 5  # steps at the start that compile and are not timed
@@ -64,18 +64,11 @@ def start(
     device = _device(device)
     torch.manual_seed(config.seed)
     network, earlier = initial_network(config)
-    d = config.data
     if config.objective.align and not (pairs and isinstance(network, Thera)):
         raise InvalidInput("objective.align = true aligns pairs for a Thera network: give --pairs.")
-    if pairs:
-        if data or config.degradation.on or config.teacher.model:
-            raise InvalidInput("Pairs are trained alone: leave out --data, [degradation] and [teacher].")
-        sampler: Sampler = PairSampler(read_pairs(pairs, d.patch), d, device)
-    else:
-        images = read_images(list(data), d.crops[0], d.resized, d.soft, say)
-        sampler = Sampler(images, d, device, config.degradation)
+    sampler = make_sampler(config, data, pairs, device, say)
     check = Validation(validate, scales, device, stated(degrade)) if validate else None
-    say(f"{len(sampler.height)} images, {len(sampler.pixels) / 1e6:.1f} megapixels on {device}.")
+    say(f"{sampler.count} images, {sampler.area / 1e6:.1f} megapixels on {device}.")
 
     run = loop.Run(config, sampler, network, config.optimiser.steps)
     if (folder / loop.STATE).exists():
@@ -93,12 +86,14 @@ def start(
     stage = config.to_dict() | {
         # All runs call their weights weights.safetensors: the number of the stage says more.
         "start": f"stage {len(earlier)}" if earlier and Path(config.start).is_file() else start_name,
-        "images": len(sampler.height),
-        "megapixels": round(len(sampler.pixels) / 1e6, 1),
+        "images": sampler.count,
+        "megapixels": round(sampler.area / 1e6, 1),
         "patches": run.done * config.data.batch,
         "minutes": round(run.seconds / 60, 1),
         "device": device_name(device),
     }
+    if isinstance(sampler, MixedSampler):
+        stage["pairs"] = sampler.pairs.count  # of the images
     about: dict[str, Any] = {"training": [*earlier, stage]}
     about |= ({"name": config.name} if config.name else {}) | (
         {"restores": True} if config.degradation.on or pairs else {}
@@ -106,6 +101,38 @@ def start(
     if run.rank == 0:
         save_safetensors(run.average, folder / loop.WEIGHTS, "f32", about)
     return run.average
+
+
+def make_sampler(
+    config: Config,
+    data: Sequence[str | Path],
+    pairs: Sequence[str | Path],
+    device: str = "cpu",
+    say: Callable[[str], None] = print,
+) -> Sampler | MixedSampler:
+    """What draws the batches: from images (`data`), from pairs, or from both."""
+    d = config.data
+    if not pairs and d.paired < 1:
+        raise InvalidInput(f"data.paired = {d.paired:g} is the share of pairs in a batch: give --pairs.")
+    if pairs and not data and d.paired < 1:
+        raise InvalidInput(
+            f"data.paired = {d.paired:g} leaves a part of each batch to ordinary pictures: give --data, too."
+        )
+    if pairs and data and d.paired == 1:
+        raise InvalidInput(
+            "data.paired = 1 leaves no part of a batch to --data: lower it, or leave out --data or --pairs."
+        )
+    if pairs and config.teacher.model:
+        raise InvalidInput("Pairs are trained without a teacher: leave out [teacher].")
+    if pairs and not data and config.degradation.on:
+        raise InvalidInput("Only ordinary pictures are degraded: give --data, or leave out [degradation].")
+    # Pairs first: they take seconds, and mistakes in them are refused.
+    paired = PairSampler(read_pairs(pairs, d.patch), d, device) if pairs else None
+    if paired is not None and not data:
+        return paired
+    images = read_images(list(data), d.crops[0], d.resized, d.soft, say)
+    pictures = Sampler(images, d, device, config.degradation)
+    return pictures if paired is None else MixedSampler(paired, pictures)
 
 
 def initial_network(config: Config) -> tuple[Network, list[dict[str, Any]]]:
