@@ -37,7 +37,9 @@ def errors(C: int, c: int, shape: tuple[int, int], turns: float) -> list[float]:
     pixels, features = torch.rand(*shape, 3), torch.randn(*shape, C)
     head = Fused(*constants, tf32=True)
     assert LastLayer.fits(C, c, 4 * c)
-    head._layer, head.fused = LastLayer.of(*head.by_channel), True  # as on a GPU
+    head._layer = LastLayer.of(*head.by_channel)  # as on a GPU
+    head.fused = head._agrees()
+    assert head.fused
     ours, plain = HeatField.of(head, pixels, features), HeatField(pixels, features, *constants)
     return [(ours.render(scale=s) - plain.render(scale=s)).abs().max().item() for s in SCALES]
 
@@ -55,6 +57,22 @@ def edsr_error(dtype: torch.dtype) -> float:
     return ((fast.double() - exact).norm() / exact.norm()).item()
 
 
+def works_if_broken() -> list[bool]:
+    """Whether a head takes a kernel that is wrong by 3 %, and one that does not run."""
+    from thera.kernels import render as kernels
+    from thera.models.cuda import CudaHead
+
+    torch.manual_seed(0)
+    head = CudaHead(torch.randn(64, 128), torch.randn(128), torch.randn(2, 32), 0.03, tf32=True)
+    head._layer = kernels.LastLayer.of(*head.by_channel)
+    works, taken = kernels.oscillations, []
+    for broken in (lambda *given: works(*given) * 1.03, lambda: None):
+        kernels.oscillations = broken
+        taken.append(head._agrees())
+    kernels.oscillations = works
+    return taken
+
+
 def same_finite(value: float) -> list[bool]:
     """Whether one pixel of this value leaves the same numbers finite as in the plain form, after a ReLU and
     after a sum."""
@@ -69,9 +87,12 @@ def same_finite(value: float) -> list[bool]:
 
 
 def report() -> dict[str, object]:
+    from thera.kernels import available
     from thera.kernels import render as kernels
+    from thera.models import cuda
 
     kernels.MULTIPROCESSORS = 6
+    available._shared_memory, cuda.TRIED = lambda: available.SMALL, cuda.TRIED[:1]  # a GPU older than Hopper
     results: dict[str, object] = {
         "air": errors(64, 32, (5, 7), turns=0.1),
         "plus": errors(128, 64, (5, 7), turns=0.1),
@@ -85,6 +106,7 @@ def report() -> dict[str, object]:
     results["split"] = (phases.T - weight[:, 96:].double()).abs().max().item()
     results["edsr"] = {str(dtype): edsr_error(dtype) for dtype in (torch.float32, torch.float16)}
     results["finite"] = [same_finite(value) for value in (float("inf"), float("nan"))]
+    results["broken"] = works_if_broken()
     results["rounded"] = ((kernels.upper(x) - x).abs() / x.abs()).max().item()
     return results
 
@@ -104,6 +126,10 @@ def test_phases_of_many_turns_keep_their_digits(found):
 def test_phases_are_multiplied_by_all_of_their_weights(found):
     assert found["split"] == 0
     assert 2**-13 < found["rounded"] <= 2**-11
+
+
+def test_a_kernel_that_does_something_else_on_an_older_gpu_is_not_used(found):
+    assert found["broken"] == [False, False]
 
 
 def test_fused_edsr_equals_the_plain_form(found):

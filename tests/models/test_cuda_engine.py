@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from thera.field import Box, Gaussian, HeatField, Ideal, Point
-from thera.kernels.available import can_run_kernels
+from thera.kernels.available import can_run_large_kernels
 from thera.models import Model
 from thera.models.cuda_graph import GRAPHS, Graph, GraphCache
 from thera.models.torch_engine import GRAPH_PIXELS, TorchEngine
@@ -100,7 +100,7 @@ def test_replayed_upscaling_is_encoding_and_rendering(variant, precision, ensemb
 
 
 @pytest.mark.skipif(
-    torch.cuda.is_available() and not can_run_kernels(), reason="the kernels do not run on this GPU"
+    torch.cuda.is_available() and not can_run_large_kernels(), reason="the kernels do not run on this GPU"
 )
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("size", [(1, 1), (5, 7), (48, 48), (150, 190)])
