@@ -5,14 +5,14 @@ import copy
 import pytest
 import torch
 
-from thera.kernels.available import can_run_kernels
+from thera.kernels.available import can_run_large_kernels
 from thera.networks.convnext import KERNEL_WIDTHS, Block, kernel_dtype
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
     pytest.mark.skipif(
-        torch.cuda.is_available() and not can_run_kernels(),
+        torch.cuda.is_available() and not can_run_large_kernels(),
         reason="the kernels do not run on this GPU",
     ),
 ]

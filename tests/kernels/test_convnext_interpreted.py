@@ -5,11 +5,13 @@ fixture runs this file as a script and gives the tests what it printed.
 """
 
 import json
+from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-pytest.importorskip("triton", reason="needs Triton, which only comes with PyTorch for CUDA")
+triton = pytest.importorskip("triton", reason="needs Triton, which only comes with PyTorch for CUDA")
 
 PARAMETERS = 7
 
@@ -51,6 +53,32 @@ def prepared_error() -> float:
     return relative(FastBlock(block, torch.float32)(x), block(x))
 
 
+def blocks_in_kernels(broken: Callable | None = None) -> int:
+    """How many of six blocks run in a kernel on a GPU older than Hopper, if the kernel of width 16 breaks."""
+    from thera.kernels import available
+    from thera.networks import inference
+    from thera.networks.convnext import Block, ConvNeXt
+
+    available._shared_memory, inference.TRIED = lambda: available.SMALL, ((3, 5), (4, 7))
+    body = ConvNeXt().requires_grad_(False)
+    body.layers = torch.nn.Sequential(*(Block(width) for width in (8, 8, 16, 16, 24, 24)))
+    network = SimpleNamespace(backbone=None, hypernetwork=body)
+    works = inference.forward
+
+    def forward(x: torch.Tensor, *rest: object) -> tuple[torch.Tensor, ...]:
+        result = works(x, *rest)
+        return (broken(result[0]),) if broken and x.shape[-1] == 16 else result
+
+    inference.forward = forward
+    inference.use_kernels(network, torch.float16)
+    inference.forward = works
+    return sum(isinstance(layer, inference.FastBlock) for layer in body.layers)
+
+
+def out_of_resources(_: torch.Tensor) -> torch.Tensor:
+    raise triton.OutOfResources(131072, 101376, "shared memory")
+
+
 def report() -> dict[str, object]:
     from thera.kernels import sums
     from thera.kernels.common import Tile
@@ -59,7 +87,6 @@ def report() -> dict[str, object]:
     sums.FEW = 100  # both widths of its programs, and fewer of them
     block.MULTIPROCESSORS = depthwise.MULTIPROCESSORS = 4  # few programs, so that each has several tiles
     block.SMALL = 0
-    block.can_run_large_kernels = lambda: True  # the tiles below
     block.FORWARD_SMALL = Tile(pixels=32, channels=32)
     for width in (8, 16, 24):
         block.FORWARD[width] = Tile(pixels=32, channels=32)
@@ -80,6 +107,10 @@ def report() -> dict[str, object]:
             block.fused_block, (*inputs, torch.float32, 1e-6, True), test_utils=checks
         ),
     }
+    found["blocks in kernels"] = [
+        blocks_in_kernels(broken)
+        for broken in (None, lambda y: y * 1.03, lambda y: y * float("nan"), out_of_resources)
+    ]
     block.SMALL = 1000
     return found | {"padded": errors(24, torch.float32, (2, 4, 9))}
 
@@ -93,6 +124,11 @@ def test_fused_block_and_every_gradient_equal_the_plain_form_up_to_the_borders_o
 
 def test_fused_block_with_final_parameters_equals_the_plain_form(found):
     assert found["prepared"] < 1e-6
+
+
+def test_on_an_older_gpu_blocks_run_in_kernels_where_these_do_the_same_there(found):
+    """Of four GPUs, one computes all widths right; on the others one width is wrong, NaN or does not run."""
+    assert found["blocks in kernels"] == [6, 4, 4, 4]
 
 
 def test_fused_block_in_half_precision_keeps_half_precision(found):

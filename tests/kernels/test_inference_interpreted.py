@@ -4,6 +4,7 @@ Triton reads TRITON_INTERPRET when it is imported, so the comparison runs in ano
 fixture runs this file as a script and gives the tests what it printed.
 """
 
+import copy
 import json
 
 import pytest
@@ -36,25 +37,62 @@ def errors(C: int, c: int, shape: tuple[int, int], turns: float) -> list[float]:
     pixels, features = torch.rand(*shape, 3), torch.randn(*shape, C)
     head = Fused(*constants, tf32=True)
     assert LastLayer.fits(C, c, 4 * c)
-    head._layer, head.fused = LastLayer.of(*head.by_channel), True  # as on a GPU
+    head._layer = LastLayer.of(*head.by_channel)  # as on a GPU
+    head.fused = head._agrees()
+    assert head.fused
     ours, plain = HeatField.of(head, pixels, features), HeatField(pixels, features, *constants)
     return [(ours.render(scale=s) - plain.render(scale=s)).abs().max().item() for s in SCALES]
 
 
-def edsr_error() -> float:
+def edsr_error(dtype: torch.dtype) -> float:
+    """Relative to the plain form in float64."""
     from thera.networks.edsr import EDSR
     from thera.networks.inference import FastEDSR
 
     torch.manual_seed(0)
     plain = EDSR(blocks=2).to(memory_format=torch.channels_last).requires_grad_(False)
     image = torch.rand(1, 3, 5, 7).contiguous(memory_format=torch.channels_last)
-    return (FastEDSR(plain)(image) - plain(image)).abs().max().item()
+    fast = FastEDSR(copy.deepcopy(plain).to(dtype))(image.to(dtype))
+    exact = plain.double()(image.double())
+    return ((fast.double() - exact).norm() / exact.norm()).item()
+
+
+def works_if_broken() -> list[bool]:
+    """Whether a head takes a kernel that is wrong by 3 %, and one that does not run."""
+    from thera.kernels import render as kernels
+    from thera.models.cuda import CudaHead
+
+    torch.manual_seed(0)
+    head = CudaHead(torch.randn(64, 128), torch.randn(128), torch.randn(2, 32), 0.03, tf32=True)
+    head._layer = kernels.LastLayer.of(*head.by_channel)
+    works, taken = kernels.oscillations, []
+    for broken in (lambda *given: works(*given) * 1.03, lambda: None):
+        kernels.oscillations = broken
+        taken.append(head._agrees())
+    kernels.oscillations = works
+    return taken
+
+
+def same_finite(value: float) -> list[bool]:
+    """Whether one pixel of this value leaves the same numbers finite as in the plain form, after a ReLU and
+    after a sum."""
+    from thera.kernels.convolution import convolve
+
+    torch.manual_seed(0)
+    conv = torch.nn.Conv2d(8, 8, 3, padding=1).requires_grad_(False)
+    x = torch.randn(1, 8, 5, 6).contiguous(memory_format=torch.channels_last)
+    x[..., 2, 3] = value
+    pairs = (convolve(x, conv, relu=True), conv(x).relu()), (convolve(x, conv, other=x), conv(x) + x)
+    return [torch.equal(ours.isfinite(), plain.isfinite()) for ours, plain in pairs]
 
 
 def report() -> dict[str, object]:
+    from thera.kernels import available
     from thera.kernels import render as kernels
+    from thera.models import cuda
 
     kernels.MULTIPROCESSORS = 6
+    available._shared_memory, cuda.TRIED = lambda: available.SMALL, cuda.TRIED[:1]  # a GPU older than Hopper
     results: dict[str, object] = {
         "air": errors(64, 32, (5, 7), turns=0.1),
         "plus": errors(128, 64, (5, 7), turns=0.1),
@@ -66,7 +104,9 @@ def report() -> dict[str, object]:
     layer = kernels.LastLayer.of(weight, torch.zeros(128))
     phases = layer.weight[96:].double() + layer.rest.double()
     results["split"] = (phases.T - weight[:, 96:].double()).abs().max().item()
-    results["edsr"] = edsr_error()
+    results["edsr"] = {str(dtype): edsr_error(dtype) for dtype in (torch.float32, torch.float16)}
+    results["finite"] = [same_finite(value) for value in (float("inf"), float("nan"))]
+    results["broken"] = works_if_broken()
     results["rounded"] = ((kernels.upper(x) - x).abs() / x.abs()).max().item()
     return results
 
@@ -88,8 +128,18 @@ def test_phases_are_multiplied_by_all_of_their_weights(found):
     assert 2**-13 < found["rounded"] <= 2**-11
 
 
+def test_a_kernel_that_does_something_else_on_an_older_gpu_is_not_used(found):
+    assert found["broken"] == [False, False]
+
+
 def test_fused_edsr_equals_the_plain_form(found):
-    assert found["edsr"] < 1e-6  # the same sums, but for the last bit
+    assert found["edsr"]["torch.float32"] < 1e-6  # the same sums, but for the last bit
+    assert 1e-5 < found["edsr"]["torch.float16"] < 2e-3  # 2⁻¹¹ = 5e-4 an operand, a few operands deep
+
+
+def test_what_follows_a_convolution_passes_on_what_is_not_finite(found):
+    """The engine notices numbers beyond float16 by the features that come of them."""
+    assert found["finite"] == [[True, True], [True, True]]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The kernels fit the shared memory of GPUs older than Hopper, as compiled for them.
+"""The kernels of inference fit the shared memory of GPUs older than Hopper, as compiled for them.
 
 No GPU is needed: launches are recorded instead of run, with tensors that have no memory. Each kernel is
 compiled as its largest model needs it.
@@ -23,7 +23,7 @@ LIMITS = {80: 163 << 10, 86: 99 << 10, 89: 99 << 10}  # bytes per program: A100;
 DESKTOP, HOPPER = 86, 227 << 10
 HEIGHT, WIDTH = 344, 512
 PIXELS = HEIGHT * WIDTH
-TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16"}
+TYPES = {torch.float32: "*fp32", torch.float16: "*fp16"}
 
 
 def tensor(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -31,20 +31,12 @@ def tensor(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def half(*shape: int) -> torch.Tensor:
-    return tensor(*shape, dtype=torch.bfloat16)
+    return tensor(*shape, dtype=torch.float16)
 
 
-def blocks(width: int) -> None:
+def blocks(rows: int, columns: int, width: int) -> None:
     parameters = tensor(9, width), half(4 * width, width), tensor(4 * width), half(width, 4 * width)
-    block.forward(half(1, HEIGHT, WIDTH, width), *parameters, tensor(width), 1e-6, False)
-
-
-def mixing_backward(width: int) -> None:
-    x, unit, rstd = half(1, 64, 64, width), half(1, 64, 64, width), tensor(1, 64, 64)
-    taps, w1, b1, w2 = tensor(9, width), half(4 * width, width), tensor(4 * width), half(width, 4 * width)
-    block.fused_block_backward._init_fn(
-        x, x, unit, rstd, taps, w1, b1, w2, tensor(width), tensor(width), tensor(4 * width, width)
-    )
+    block.forward(half(1, rows, columns, width), *parameters, tensor(width), 1e-6, False)
 
 
 def rendering(features: int, components: int) -> None:
@@ -100,8 +92,8 @@ def shared_memory(launch: tuple[JITFunction, tuple, dict], capability: int) -> i
 
 
 KERNELS = {
-    "ConvNeXt": lambda: blocks(128),
-    "ConvNeXt backward": lambda: mixing_backward(128),
+    "ConvNeXt": lambda: blocks(HEIGHT, WIDTH, 128),
+    "ConvNeXt, small image": lambda: blocks(48, 48, 128),
     "rendering, Plus": lambda: rendering(128, 512),
     "rendering, Pro": lambda: rendering(64, 512),
     "attention": swin_attention,
@@ -110,11 +102,27 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("memory", [0, *LIMITS.values(), HOPPER])
-def test_only_hopper_gpus_run_the_kernels(memory, monkeypatch):
-    """The smaller tiles have only been compiled: no GPU that needs them has run them."""
+@pytest.mark.parametrize(
+    ("memory", "found", "tried"),
+    [
+        (0, False, 0),
+        (64 << 10, False, 0),
+        *((limit, True, 1) for limit in LIMITS.values()),
+        (HOPPER, True, 0),
+    ],
+)
+def test_kernels_are_tried_on_gpus_older_than_hopper_that_have_room_for_them(
+    memory, found, tried, monkeypatch
+):
     monkeypatch.setattr(available, "_shared_memory", lambda: memory)
-    assert available.can_run_kernels() is (memory == HOPPER)
+    calls = []
+
+    def both():
+        calls.append("tried")
+        return torch.ones(3), torch.ones(3)
+
+    assert available.agree(both, 1e-3) is found and len(calls) == tried
+    assert available.can_run_large_kernels() is (memory == HOPPER)  # training
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

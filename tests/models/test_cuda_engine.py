@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from thera.field import Box, Gaussian, HeatField, Ideal, Point
-from thera.kernels.available import can_run_kernels
-from thera.models import Model
+from thera.kernels.available import can_run_large_kernels
+from thera.models import Model, load
 from thera.models.cuda_graph import GRAPHS, Graph, GraphCache
 from thera.models.torch_engine import GRAPH_PIXELS, TorchEngine
 from thera.models.weights import describe
 from thera.networks import Spec, Thera
+from thera.networks.spec import MEAN
 
 pytestmark = [
     pytest.mark.gpu,
@@ -100,7 +101,7 @@ def test_replayed_upscaling_is_encoding_and_rendering(variant, precision, ensemb
 
 
 @pytest.mark.skipif(
-    torch.cuda.is_available() and not can_run_kernels(), reason="the kernels do not run on this GPU"
+    torch.cuda.is_available() and not can_run_large_kernels(), reason="the kernels do not run on this GPU"
 )
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("size", [(1, 1), (5, 7), (48, 48), (150, 190)])
@@ -120,6 +121,65 @@ def test_fused_rendering_equals_the_plain_form(variant, size, large, monkeypatch
         error = field.render(scale=scale, psf=Point()).cpu() - expected
         # Operands of eleven binary digits, cut off: 2⁻¹¹ = 5e-4 each.
         assert error.square().mean().sqrt() < 2e-3 * spread, scale
+
+
+def beyond_float16(variant: str) -> Thera:
+    """A network whose activations are beyond 65504 for bright pictures, and not for the mean grey."""
+    net = network(variant)
+    with torch.no_grad():
+        net.backbone.head.weight.mul_(1e4)
+        if variant != "plus":  # which ends with a norm: the features of the others are as large
+            net.head.weight.mul_(1e-7)
+    return net
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("size", [(24, 33), (300, 310)])  # replayed; kernel by kernel
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_activations_beyond_float16_are_computed_again_in_tf32(variant, size, on_gpu):
+    net = beyond_float16(variant)
+    half, wide = (TorchEngine(net, "cuda", precision) for precision in ("f16", "tf32"))
+    models = [Model(engine, describe(net)) for engine in (half, wide)]
+    grey, bright = torch.tensor(MEAN).expand(*size, 3).contiguous(), 1e3 * picture(*size)
+    for _ in range(4):  # plain, captured, replayed
+        for image, finite in ((grey, True), (bright, False)):
+            given = image.cuda() if on_gpu else image
+            assert bool(half.compute(half.asarray(given)).isfinite().all()) is finite
+            pairs = [
+                [model.upscale(given, scale=2) for model in models],
+                [model.encode(given).features for model in models],
+            ]
+            assert pairs[0][0].is_cuda is on_gpu
+            for found, expected in pairs:
+                assert (found - expected).abs().max() < 5e-3 * expected.abs().max()
+
+
+def test_the_usual_precision_is_f16():
+    assert TorchEngine(network("air"), "cuda", "auto").precision == "f16"
+    assert load("edsr-air", device="cuda").info.precision == "f16"
+    assert load("edsr-air", device="cuda", precision="f32").info.precision == "f32"
+
+
+def test_nothing_is_computed_again_while_activations_are_finite():
+    cuda = model("plus", precision="f16")
+    cuda._engine._wide = lambda _: pytest.fail("computed again")
+    for size in ((24, 33), (300, 310)):
+        for _ in range(3):
+            cuda.upscale(picture(*size), scale=2)
+            cuda.encode(picture(*size))
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_layer_passes_on_what_is_not_finite(variant, value):
+    """This is how the engine notices it."""
+    engine = TorchEngine(network(variant), "cuda", "f16")
+    layers = [m for m in engine._network.modules() if isinstance(m, torch.nn.Conv2d) and m.bias is not None]
+    for layer in layers[::7]:
+        before = layer.bias.data.clone()
+        layer.bias.data[3] = value
+        assert not engine.compute(engine.asarray(picture(16, 16))).isfinite().all()
+        layer.bias.data.copy_(before)
 
 
 def test_rendering_a_field_that_needs_gradients_gives_them():

@@ -15,7 +15,7 @@ from thera.field import Box, Gaussian, HeatField
 from thera.models import Model, load
 from thera.models.cuda import CudaHead, float32_products
 from thera.models.cuda_graph import GRAPHS, Graph, GraphCache
-from thera.models.torch_engine import TorchEngine
+from thera.models.torch_engine import TorchEngine, prepared, usual_precision
 from thera.models.weights import describe
 from thera.networks import Spec, Thera
 
@@ -118,7 +118,8 @@ class StandIn(Graph):
         with pytest.MonkeyPatch.context() as patch:  # a graph cannot be given numbers by the host
             patch.setattr("thera.models.model.plan", lambda *_: pytest.fail("planned in a graph"))
             patch.setattr("thera.field.tables.send", lambda *_: pytest.fail("sent in a graph"))
-            return self.function(image.clone()) + 100
+            result = self.function(image.clone())
+            return result + 100 if isinstance(result, torch.Tensor) else (result[0] + 100, result[1])
 
 
 @pytest.fixture
@@ -191,6 +192,64 @@ def test_a_function_as_filter_is_not_captured(replaying, image):
     for _ in range(3):
         replaying.upscale(image, scale=2, psf=lambda nu1, nu2: np.exp(-(nu1**2) - nu2**2))
     assert StandIn.made == 0
+
+
+def guarded(net: Thera, graphs: GraphCache | None = None) -> Model:
+    """A model on the CPU that computes in f16 as one on CUDA does: what is too large for it in float32."""
+    engine = TorchEngine(net, "cpu", "f16")
+    engine._wide, engine._graphs = prepared(net, torch.device("cpu"), None), graphs
+    return Model(engine, describe(net))
+
+
+@pytest.fixture(scope="module", params=["air", "plus", "pro"])
+def beyond_float16(request) -> Thera:
+    """A network whose activations are beyond 65504."""
+    torch.manual_seed(0)
+    net = Thera(Spec("edsr", request.param)).eval()
+    with torch.no_grad():
+        net.backbone.head.weight.mul_(2**20)
+        net.backbone.head.bias.mul_(2**20)
+        if request.param == "air":
+            net.head.weight.mul_(2**-20)
+    return net
+
+
+@pytest.mark.parametrize("ensemble", [False, True])
+def test_activations_beyond_float16_are_computed_again_in_float32(beyond_float16, ensemble, image):
+    expected = Model(TorchEngine(beyond_float16, "cpu"), describe(beyond_float16)).upscale(
+        image, scale=2, ensemble=ensemble
+    )
+    unguarded = Model(TorchEngine(beyond_float16, "cpu", "f16"), describe(beyond_float16))
+    assert not np.isfinite(unguarded.upscale(image, scale=2, ensemble=ensemble)).all()
+    result = guarded(beyond_float16).upscale(image, scale=2, ensemble=ensemble)
+    assert np.isfinite(expected).all() and np.array_equal(result, expected)
+
+
+def test_a_replayed_graph_whose_activations_are_beyond_float16_is_computed_again(plus, graphs, image):
+    """The same network and graph: it depends on the image alone."""
+    model, bright = guarded(plus, graphs), image * np.float32(1e6)
+    wanted = Model(TorchEngine(plus, "cpu"), describe(plus)).upscale(bright, scale=2)
+    for _ in range(3):
+        near = model.upscale(image, scale=2)
+        assert np.array_equal(model.upscale(bright, scale=2), wanted)
+    assert StandIn.made == 1 and near.min() > 90
+
+
+def test_nothing_is_computed_again_while_activations_are_finite(plus, image):
+    model = guarded(plus)
+    model._engine._wide = lambda _: pytest.fail("computed again")
+    assert np.isfinite(model.upscale(image, scale=2)).all()
+
+
+@pytest.mark.parametrize(
+    ("capability", "precision"), [((6, 1), "f32"), ((7, 0), "f16"), ((8, 6), "f16"), ((9, 0), "f16")]
+)
+def test_auto_is_f16_where_a_gpu_is_fast_at_it_and_f32_on_cpus(capability, precision, plus, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    assert usual_precision(torch.device("cuda")) == precision
+    assert usual_precision(torch.device("cpu")) == TorchEngine(plus, "cpu", "auto").precision == "f32"
+    for engine in ("auto", "onnx", "torch"):
+        assert load("edsr-air", engine, "cpu").info.precision == "f32"
 
 
 def test_what_is_large_is_not_captured(replaying, image, monkeypatch):

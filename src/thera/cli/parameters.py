@@ -95,10 +95,10 @@ def engine_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--device", default="auto", show_default=True, help="cpu, cuda, vulkan, gpu, coreml, …"),
         click.option(
             "--precision",
-            type=click.Choice(["f32", "tf32", "bf16", "f16"]),
-            default="f32",
+            type=click.Choice(["auto", "f32", "tf32", "bf16", "f16"]),
+            default="auto",
             show_default=True,
-            help="Precision of the network; the field is always rendered in f32.",
+            help="Precision of the network. auto: f16 on CUDA GPUs, f32 elsewhere. Fields are always f32.",
         ),
     ]
     for option in reversed(options):

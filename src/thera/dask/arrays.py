@@ -51,7 +51,7 @@ def upscale(
     psf: object = None,
     engine: str = "auto",
     device: str = "auto",
-    precision: str = "f32",
+    precision: str = "auto",
     memory: int = TASK_MEMORY,
     consistent: bool = False,
 ) -> da.Array:

@@ -28,7 +28,7 @@ class Case:
     model: str
     engine: str = "auto"
     device: str = "auto"
-    precision: str = "f32"
+    precision: str = "auto"
     side: int = 48
     scale: float = 4
     repeats: int = 10
@@ -53,6 +53,7 @@ def measure(case: Case) -> Record:
         "model": model.name,
         "engine": model.info.engine,
         "device": model.info.device,
+        "precision": model.info.precision,
         "backbone": model.info.spec.backbone,
         "variant": model.info.spec.variant,
         "parameters": model.info.parameters,

@@ -39,7 +39,7 @@ def upscale(
     psf: object = None,
     engine: str = "auto",
     device: str = "auto",
-    precision: str = "f32",
+    precision: str = "auto",
     memory: int | None = None,
     value_range: ValueRange | None = None,
     groups: Groups | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 
 import torch
@@ -11,21 +12,29 @@ TRITON = find_spec("triton") is not None
 # Bytes of shared memory per program. Server GPUs from Hopper on have the first, all others from Ampere on the
 # second: A100 (sm_80) 163 KiB, desktop GPUs (sm_86, sm_89, sm_120) 99 KiB.
 LARGE, SMALL = 200 << 10, 99 << 10
-# Whether GPUs with the second run the kernels with smaller tiles. The tests compile those for these GPUs, but
-# none has run them: until one has, the plain form runs there.
-SMALL_TILES = False
-
-
-@torch.compiler.assume_constant_result
-def can_run_kernels() -> bool:
-    """True if there is Triton and the current GPU runs the kernels, with whichever tiles."""
-    return can_run_large_kernels() or (SMALL_TILES and TRITON and _shared_memory() >= SMALL)
 
 
 @torch.compiler.assume_constant_result
 def can_run_large_kernels() -> bool:
     """True if there is Triton and the current GPU can run the kernels with their larger tiles."""
     return TRITON and _shared_memory() > LARGE
+
+
+def agree(both: Callable[[], tuple[Tensor, Tensor]], tolerance: float) -> bool:
+    """True if a kernel of inference gives on the current GPU what its plain form gives: `both` are the two.
+
+    On Hopper GPUs the tests have shown it. No older GPU has run the code for it: there a kernel is tried
+    before it is used. Kernels of training do not run there.
+    """
+    if can_run_large_kernels():
+        return True
+    if not TRITON or _shared_memory() < SMALL:
+        return False
+    try:
+        found, expected = (result.double() for result in both())
+    except Exception:  # of the compiler, the launcher or the driver
+        return False
+    return bool((found - expected).norm() <= tolerance * expected.norm())  # a NaN is not
 
 
 def _shared_memory() -> int:

@@ -21,7 +21,7 @@ def _add_bias(
     real = at < size
     v = tl.load(y + at, real).to(tl.float32) + tl.load(bias + at % D).to(tl.float32)
     if RELU:
-        v = tl.maximum(v, 0.0)
+        v = tl.where(v < 0, 0.0, v)  # unlike tl.maximum, this keeps a NaN: it tells of numbers beyond float16
     if ADD:
         v += tl.load(other + at, real).to(tl.float32)
     tl.store(y + at, v.to(y.dtype.element_ty), real)

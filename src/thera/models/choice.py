@@ -16,7 +16,7 @@ class ModelChoice:
     name: str
     engine: str = "auto"
     device: str = "auto"
-    precision: str = "f32"
+    precision: str = "auto"
     threads: int = 0
     strength: float = 1.0
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from threading import RLock
 
 import torch
 from torch import Tensor
 
 from thera.field.head import Array, Head, Shift
-from thera.kernels.available import can_run_kernels
+from thera.kernels.available import TRITON, agree
+
+# Rows and columns of cells, offsets of the table, and whether phases are shifted: programs that share the
+# components of a cell, and programs that do not.
+TRIED = (9, 11, 16, False), (70, 80, 64, True)
 
 # The settings belong to the process: without a lock, two threads could leave them changed.
 _SETTINGS = RLock()
@@ -48,12 +53,26 @@ class CudaHead(Head):
         if self.weight.is_cuda:  # type: ignore[union-attr]
             with torch.cuda.device_of(self.weight):
                 weight, bias = self.by_channel
-                if tf32 and can_run_kernels():
+                if tf32 and TRITON:
                     from thera.kernels.render import LastLayer
 
                     if LastLayer.fits(len(weight), self.components.shape[1], len(bias)):
-                        self._layer, self.fused = LastLayer.of(weight, bias), True
+                        self._layer = LastLayer.of(weight, bias)
+                        self.fused = self._agrees()
                 torch.cuda.current_stream().synchronize()  # other streams may use the results
+
+    def _agrees(self) -> bool:
+        """Whether the kernel renders on the current GPU what the plain form does, to the digits of TF32."""
+        from thera.kernels.render import oscillations
+
+        device, (C, _), c = self.weight.device, self.weight.shape, self.components.shape[1]  # type: ignore[union-attr]
+
+        def both(h: int, w: int, offsets: int, shifted: bool) -> tuple[Tensor, Tensor]:
+            draw = partial(torch.randn, device=device, generator=torch.Generator(device).manual_seed(0))
+            given = draw(h, w, C), (draw(h, c), draw(w, c)) if shifted else None, draw(2 * c, offsets)
+            return oscillations(self._layer, *given), Head.oscillations(self, *given)
+
+        return all(agree(partial(both, *case), tolerance=5e-3) for case in TRIED)
 
     @property
     def place(self) -> Hashable:

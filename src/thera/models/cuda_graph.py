@@ -85,15 +85,17 @@ class GraphCache:
         self._pool: Any = None
         self._last: torch.cuda.Stream | None = None  # of the last replay
 
-    def __call__(self, key: Hashable, function: Function, image: Tensor) -> Tensor:
-        """function(image). The result belongs to the caller."""
+    def __call__(self, key: Hashable, function: Callable[[Tensor], Result], image: Tensor) -> Result:
+        """function(image), a tensor or a tuple of tensors. The result belongs to the caller."""
         with self._lock:
             graph = self._find(key, function, image)
             if isinstance(graph, Graph):
                 return self._replay(graph, image)
         return function(self._asarray(image))
 
-    def _find(self, key: Hashable, function: Function, image: Tensor) -> Graph | Literal["new", "plain"]:
+    def _find(
+        self, key: Hashable, function: Callable[[Tensor], Any], image: Tensor
+    ) -> Graph | Literal["new", "plain"]:
         """The graph of this key; "new" if the key has not been used before, "plain" if capturing failed."""
         if key not in self._graphs:
             self._graphs[key] = "new"
@@ -110,13 +112,13 @@ class GraphCache:
                 self._graphs[key] = "plain"
         return self._graphs[key]
 
-    def _capture(self, function: Function, image: Tensor) -> Graph:
+    def _capture(self, function: Callable[[Tensor], Any], image: Tensor) -> Graph:
         with torch.cuda.device(image.device):
             self._side = self._side or torch.cuda.Stream()
             self._pool = self._pool or torch.cuda.graph_pool_handle()
             return Graph(function, image, self._side, self._pool)
 
-    def _replay(self, graph: Graph, image: Tensor) -> Tensor:
+    def _replay(self, graph: Graph, image: Tensor) -> Any:
         with torch.cuda.device(graph.input.device):
             stream = torch.cuda.current_stream()
             if self._last is not None and stream != self._last:
@@ -128,7 +130,9 @@ class GraphCache:
 class Graph:
     """One function captured for one image shape."""
 
-    def __init__(self, function: Function, image: Tensor, stream: torch.cuda.Stream, pool: Any) -> None:
+    def __init__(
+        self, function: Callable[[Tensor], Any], image: Tensor, stream: torch.cuda.Stream, pool: Any
+    ) -> None:
         # Tensors that are made in inference mode could not be written to outside of it.
         with torch.inference_mode(False), torch.no_grad():
             self.input = image.clone()
@@ -140,6 +144,7 @@ class Graph:
             self._run.capture()
 
     @torch.no_grad()
-    def __call__(self, image: Tensor) -> Tensor:
+    def __call__(self, image: Tensor) -> Any:
         self.input.copy_(image)
-        return self._run().clone()
+        result = self._run()
+        return result.clone() if isinstance(result, Tensor) else tuple(part.clone() for part in result)

@@ -23,7 +23,8 @@ _cancels: dict[int, Callable[[], None]] = {}
 _ending = Event()
 ENDING_SECONDS = 10  # to wait for threads at the end
 
-PRECISIONS = ("f32", "tf32", "bf16", "f16")
+#: "auto" is f16 on CUDA GPUs (see `TorchEngine`) and f32 everywhere else.
+PRECISIONS = ("auto", "f32", "tf32", "bf16", "f16")
 
 
 def check_precision(precision: str) -> None:

@@ -53,7 +53,7 @@ def load(
     name_or_path: str | Path,
     engine: str = "auto",
     device: str = "auto",
-    precision: str = "f32",
+    precision: str = "auto",
     threads: int = 0,
     strength: float = 1.0,
 ) -> Model:
@@ -65,7 +65,8 @@ def load(
     `device`: "cpu"; "cuda", "cuda:N" or "mps" (PyTorch); "vulkan" (ncnn); "gpu" or "npu" (OpenVINO);
     "coreml", "directml", "cuda" or "openvino" (ONNX Runtime). "auto" is the CPU; with PyTorch it is CUDA if
     available.
-    `precision`: "f32"; "bf16" with ncnn, OpenVINO and PyTorch; "tf32" or "f16" with PyTorch.
+    `precision`: "f32"; "bf16" with ncnn, OpenVINO and PyTorch; "tf32" or "f16" with PyTorch. "auto" is f16 on
+    CUDA GPUs, where it costs less than 0.001 dB, and f32 everywhere else.
     `threads`: how many a CPU engine may use; 0 for all cores.
     `strength`: of a model that restores pictures, from 0 (the clean model of its kind) to 1.
 
@@ -82,13 +83,14 @@ def load(
     if strength != 1:
         return _weakened(name_or_path, strength, (engine, device, precision, threads))
     files = Files(*locate(name_or_path))
-    candidates = [Candidate(engine, device)] if engine != "auto" else files.candidates(device, precision)
+    usual = "f32" if precision == "auto" else precision  # of all engines but PyTorch, which knows its GPU
+    candidates = [Candidate(engine, device)] if engine != "auto" else files.candidates(device, usual)
     if candidates[0].engine == "torch":
         if files.weights is None:
             raise ModelError(f"{files.onnx} is ONNX: give the engine 'torch' the model's safetensors file.")
         return make_model(*load_network(files.weights), device, precision)
-    makers = {c: partial(files.engine, *c, precision, threads) for c in candidates}
-    made, why = choose(str(name_or_path), precision, threads, makers)
+    makers = {c: partial(files.engine, *c, usual, threads) for c in candidates}
+    made, why = choose(str(name_or_path), usual, threads, makers)
     return Model(made, made.metadata, why)
 
 

@@ -53,7 +53,8 @@ class PointModel(Model):
     def __init__(
         self, network: Network, metadata: dict[str, Any], device: str = "auto", precision: str = "f32"
     ) -> None:
-        self.device, self.precision = resolve_device(device, precision), precision
+        self.device = resolve_device(device, precision)
+        self.precision = "f32" if precision == "auto" else precision  # 16 bits were not measured here
         self.network = copy.deepcopy(network).eval().requires_grad_(False).to(self.device)
         spec = Spec.from_dict(metadata)
         self.info = Info(
@@ -66,7 +67,7 @@ class PointModel(Model):
             alignment=spec.alignment,
             engine="torch",
             device=str(self.device),
-            precision=precision,
+            precision=self.precision,
             metadata=metadata,
         )
 

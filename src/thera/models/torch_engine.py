@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable
+import math
+from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, nullcontext
+from functools import reduce
 from importlib.util import find_spec
-from threading import Event, get_ident
+from threading import Event, get_ident, local
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +18,7 @@ from torch import Tensor, nn
 from thera.errors import InvalidInput
 from thera.field.head import Head
 from thera.models.cuda import CudaHead, float32_products
-from thera.models.cuda_graph import Function, GraphCache
+from thera.models.cuda_graph import Function, GraphCache, Result
 from thera.models.engine import Array, check_precision, interruptible
 from thera.networks.swinir import SwinIR
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from thera.networks import Thera
 
 HALF = {"bf16": torch.bfloat16, "f16": torch.float16}
+TENSOR_CORES = (7, 0)  # the first compute capability that multiplies float16 faster than float32
 
 # For up to this many pixels in and out, a GPU spends its time on launches, which a CUDA graph removes.
 GRAPH_PIXELS, GRAPH_OUTPUT = 256 * 256, 1024 * 1024
@@ -32,21 +35,29 @@ GRAPH_PIXELS, GRAPH_OUTPUT = 256 * 256, 1024 * 1024
 class TorchEngine:
     """Runs the PyTorch network on one device.
 
-    `precision` is that of convolutions and matrix products: "f32", "tf32" (CUDA only), "bf16" or "f16". The
-    image, the last layer and the fields are always float32, because phases reach ±25 radians. On CUDA, the
-    amplitudes and the product with the table are in TF32 unless the precision is "f32" (see `CudaHead`).
+    `precision` is that of convolutions and matrix products: "f32", "tf32" (CUDA only), "bf16" or "f16".
+    "auto" is f16 on CUDA GPUs and f32 elsewhere. The image, the last layer and the fields are always float32,
+    because phases reach ±25 radians. On CUDA, the amplitudes and the product with the table are in TF32
+    unless the precision is "f32" (see `CudaHead`).
+
+    float16 ends at 65504. Every layer passes on what is infinite or NaN, so whatever goes beyond shows in the
+    features. On CUDA each call in f16 also sums up its features; if the sum is not finite, the call is
+    repeated in TF32, which has the range of float32.
     """
 
     name = "torch"
 
     def __init__(self, network: Thera, device: str = "auto", precision: str = "f32") -> None:
         self._device = resolve_device(device, precision)
+        precision = usual_precision(self._device) if precision == "auto" else precision
         self.device, self.precision = str(self._device), precision
         weight, bias = (t.to(self._device) for t in network.folded_head())
         constants = weight, bias, network.components, network.kappa.item()
         on_cuda = self._device.type == "cuda"
         self.head = CudaHead(*constants, tf32=precision != "f32") if on_cuda else Head(*constants)
         self._network = prepared(network, self._device, HALF.get(precision))
+        self._wide = prepared(network, self._device, None) if on_cuda and precision == "f16" else None
+        self._call = Call()
         self._graphs = GraphCache(self.asarray) if on_cuda else None
         self._cancelled: dict[int, Event] = {}  # by the thread that computes
         if self._device.type == "cpu":
@@ -61,15 +72,37 @@ class TorchEngine:
         if self._device.type == "cpu":
             cancelled = Event()
             return interruptible(lambda: self._cancellable(image, cancelled), cancelled.set)
-        if self._graphs is None or not _is_small(image):
-            return self.compute(image)
-        return self._graphs(("features", image.shape), self.compute, image)
+        return self.replay(("features", image.shape), self.compute, image)
 
     def replay(self, key: Hashable | None, function: Function, image: Array, outputs: int = 0) -> Tensor:
         image = as_tensor(image)
-        if self._graphs is None or key is None or not (_is_small(image) and outputs <= GRAPH_OUTPUT):
+        small = _is_small(image) and outputs <= GRAPH_OUTPUT
+        if self._wide is None:
+            return self._run(key if small else None, function, image)
+        result, total = self._run(key if small else None, lambda image: self._summed(function, image), image)
+        # This waits for the GPU. Whoever takes the result to the host would have to wait now, too.
+        if math.isfinite(total.item()):
+            return result
+        self._call.wide = True
+        try:
+            return function(self.asarray(image))
+        finally:
+            self._call.wide = False
+
+    def _run(self, key: Hashable | None, function: Callable[[Tensor], Result], image: Tensor) -> Result:
+        """function(asarray(image)), replayed if there is a key."""
+        if self._graphs is None or key is None:
             return function(self.asarray(image))
         return self._graphs(key, function, image)
+
+    def _summed(self, function: Function, image: Tensor) -> tuple[Tensor, Tensor]:
+        """function(image), and the sum of all features that were computed on the way."""
+        sums: list[Tensor] = []
+        self._call.sums = sums
+        try:
+            return function(image), reduce(torch.add, sums)
+        finally:
+            self._call.sums = None
 
     def _cancellable(self, image: Tensor, cancelled: Event) -> Tensor:
         """`compute`, which ends before the next layer once it is cancelled."""
@@ -86,11 +119,22 @@ class TorchEngine:
 
     @torch.no_grad()
     def compute(self, image: Tensor) -> Tensor:
-        products, autocast = precision_of(self._device, self.precision)
+        wide = self._wide if self._call.wide else None
+        products, autocast = precision_of(self._device, self.precision if wide is None else "tf32")
         with products, autocast:
             # H×W×3 viewed as 1×3×H×W already has the channels-last layout, and so has the result.
-            y = self._network(image.permute(2, 0, 1)[None])
+            y = (wide or self._network)(image.permute(2, 0, 1)[None])
+        if self._call.sums is not None:
+            # No sum of finite float16 numbers is beyond float32, and none of others is finite.
+            self._call.sums.append(y.sum(dtype=torch.float32))
         return y[0].permute(1, 2, 0).float().contiguous()
+
+
+class Call(local):
+    """What the present call of a thread does in `TorchEngine.compute`."""
+
+    sums: list[Tensor] | None = None  # where to put the sum of the features
+    wide = False  # whether to compute with the range of float32
 
 
 def as_tensor(image: Array) -> Tensor:
@@ -116,6 +160,12 @@ def resolve_device(device: str, precision: str = "f32") -> torch.device:
     if precision == "tf32" and found.type != "cuda":
         raise InvalidInput(f"Only CUDA devices compute in tf32: choose f32, bf16 or f16 on {found}.")
     return found
+
+
+def usual_precision(device: torch.device) -> str:
+    """The precision that "auto" stands for on a device."""
+    fast = device.type == "cuda" and torch.cuda.get_device_capability(device) >= TENSOR_CORES
+    return "f16" if fast else "f32"
 
 
 def _device(device: str) -> torch.device:

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from thera.kernels.available import can_run_kernels, matmul_dtype
+from thera.kernels.available import can_run_large_kernels, matmul_dtype
 
 STAGES = ((64, 6), (96, 7), (128, 3))  # width, blocks
 KERNEL_WIDTHS = tuple(width for width, _ in STAGES)
@@ -19,7 +19,7 @@ def kernel_dtype(x: Tensor) -> torch.dtype | None:
     """
     if x.dtype == torch.float32 or not (x.is_cuda and x.shape[-1] in KERNEL_WIDTHS):
         return None
-    return matmul_dtype(x) if can_run_kernels() else None
+    return matmul_dtype(x) if can_run_large_kernels() else None
 
 
 def shifted_sum(x: Tensor, weight: Tensor) -> Tensor:

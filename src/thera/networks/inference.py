@@ -5,15 +5,19 @@ The plain forms are `edsr.EDSR` and `convnext.ConvNeXt`.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
-from thera.kernels.available import can_run_kernels
+from thera.kernels.available import agree
 from thera.kernels.convnext.block import folded, forward
 from thera.kernels.convolution import convolve
 from thera.networks.convnext import Block, ConvNeXt
 from thera.networks.edsr import EDSR
 from thera.networks.thera import Thera
+
+TRIED = (9, 13), (93, 97)  # pixels of a small and of a large image, which have other tiles
 
 
 class FastEDSR(nn.Module):
@@ -50,8 +54,24 @@ def use_kernels(network: Thera, operand: torch.dtype) -> None:
     """Replace what has a faster form, in place. operand: the 16-bit dtype of matrix products."""
     if isinstance(network.backbone, EDSR):
         network.backbone = FastEDSR(network.backbone)
-    if isinstance(network.hypernetwork, ConvNeXt) and can_run_kernels():
+    if isinstance(network.hypernetwork, ConvNeXt):
         layers = network.hypernetwork.layers
-        for i, layer in enumerate(layers):
-            if isinstance(layer, Block):
-                layers[i] = FastBlock(layer, operand)
+        blocks = {i: layer for i, layer in enumerate(layers) if isinstance(layer, Block)}
+        # One block of each width is tried: the others differ in their parameters alone.
+        samples = {block.norm.weight.numel(): block for block in blocks.values()}
+        works = {width: _agrees(block, operand) for width, block in samples.items()}
+        for i, block in blocks.items():
+            if works[block.norm.weight.numel()]:
+                layers[i] = FastBlock(block, operand)
+
+
+def _agrees(block: Block, operand: torch.dtype) -> bool:
+    """Whether `FastBlock` computes on the current GPU what the block does, to the digits of `operand`."""
+    width, device = block.norm.weight.numel(), block.norm.weight.device
+
+    def both(shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        generator = torch.Generator(device).manual_seed(0)
+        x = torch.randn(1, *shape, width, device=device, generator=generator).to(operand)
+        return FastBlock(block, operand)(x), block(x.float())
+
+    return all(agree(partial(both, shape), tolerance=1e-2) for shape in TRIED)

@@ -108,7 +108,7 @@ class Gallery:
         self,
         engine: str = "auto",
         device: str = "auto",
-        precision: str = "f32",
+        precision: str = "auto",
         max_pixels: int | None = None,
         memory: int | None = None,
     ) -> None:

@@ -22,7 +22,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thera.kernels.available import can_run_large_kernels
 from thera.kernels.common import MULTIPROCESSORS, SIZES, Tile, fast_gelu, gelu, gelu_slope
 from thera.kernels.convnext.depthwise import depthwise, depthwise_backward
 from thera.kernels.convnext.weights import fold, unfold
@@ -42,7 +41,6 @@ BACKWARD = {
     96: Tile(pixels=64, channels=128, warps=8, stages=3, registers=255),
     128: Tile(pixels=32, channels=128, warps=8, stages=3, registers=255),
 }
-BACKWARD_SMALL = Tile(pixels=64, channels=64, warps=8, stages=2)  # where shared memory is small
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -215,7 +213,7 @@ def fused_block_backward(
     """
     N, H, W, d = x.shape
     M, BD = N * H * W, triton.next_power_of_2(d)
-    tile = BACKWARD[d] if can_run_large_kernels() else BACKWARD_SMALL
+    tile = BACKWARD[d]
     parts, tiles = 4 * d // tile.channels, triton.cdiv(M, tile.pixels)
     programs = min(tiles, max(1, tile.programs * MULTIPROCESSORS // parts))  # per slice of the hidden units
     x, gout = x.contiguous(), gout.contiguous()

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thera.kernels.available import can_run_kernels
+from thera.kernels.available import can_run_large_kernels
 from thera.kernels.common import INTERPRETED, Tile, matmul_precision
 from thera.kernels.swin.sizes import ALIGNED_WIDTH, WIDTH
 
@@ -82,7 +82,7 @@ def _product_sum_norm(
 
 def can_keep_rows(t: Tensor) -> bool:
     """True if `product_sum_norm` can run: for 16-bit formats, on a GPU with enough shared memory."""
-    return bool(INTERPRETED) or (t.dtype != torch.float32 and can_run_kernels())
+    return bool(INTERPRETED) or (t.dtype != torch.float32 and can_run_large_kernels())
 
 
 def norm(x: Tensor, y: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
