@@ -1,7 +1,7 @@
 """What rasters larger than memory cost, on this machine.
 
     python benchmarks/large.py [--model edsr-air] [--quick] [--only workers tiling memory graphs rasters]
-    python benchmarks/large.py --only tile --device cuda [--size 10980]    a Sentinel-2 tile on a GPU
+    python benchmarks/large.py --only tile --device cuda [--size 10980] [--limit 150]    a Sentinel-2 tile
 
 - workers: throughput per core of Dask clusters of one and of two workers, one thread each, and of independent
   processes, which show what the machine itself allows; in elapsed time, and in CPU time, which other programs
@@ -10,8 +10,9 @@
 - memory: peak resident memory of `thera upscale a.zarr` against the size of the raster;
 - graphs: CPU time to build the graph of a Dask array against its number of chunks;
 - rasters: CPU seconds for each megapixel and band of GeoTIFFs of 1,000², 2,000² and 4,000² pixels;
-- tile: elapsed seconds for four bands of 10,980² pixels, and how long each step takes in its thread: reading,
-  encoding, rendering, making samples, writing. It runs only where it is named, and needs rasterio, not Dask.
+- tile: elapsed seconds for four bands of 10,980² pixels, what the main thread spends them on, how long each
+  step takes in the thread that runs it, and peak memory. After `--limit` seconds, or when terminated, it
+  stops and says how far it came. It runs only where it is named, and needs rasterio, not Dask.
 
 Things that are compared are measured in turn, so that all see the same machine. Numbers are medians and
 ranges of repetitions.
@@ -20,13 +21,16 @@ ranges of repetitions.
 from __future__ import annotations
 
 import argparse
+import os
+import resource
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -55,9 +59,14 @@ SCALE = 2.0
 PARTS_OF_SIDE = 4  # chunks along each side of a worker's raster; with fewer, uneven shares would show
 
 
+@cache
+def _photograph() -> np.ndarray:
+    return np.asarray(photograph(512))
+
+
 def raster(rows: int, cols: int) -> np.ndarray:
     """A photograph, repeated until it is large enough."""
-    tile = np.asarray(photograph(512))
+    tile = _photograph()
     return np.tile(tile, (-(-rows // 512), -(-cols // 512), 1))[:rows, :cols]
 
 
@@ -217,16 +226,28 @@ def graphs(model: str, quick: bool) -> None:
         print(f"{f'{side}×{side}':>16} {image.npartitions:>8} {times}", flush=True)
 
 
+def scene(rows: int, cols: int, bands: int, at: tuple[int, int] = (0, 0)) -> np.ndarray:
+    """Reflectances of 16 bits, bands×rows×cols: a photograph's detail, brighter and darker regions, and the
+    noise of a sensor. `at`: where in a scene the first pixel lies."""
+    y, x = (start + np.arange(n, dtype=np.float32) for start, n in zip(at, (rows, cols), strict=True))
+    regions = 1 + 0.5 * np.sin(y / 900)[:, None] * np.cos(x / 1300)
+    values = 12 * np.random.default_rng(at).standard_normal((bands, rows, cols), np.float32)
+    for band in range(bands):
+        values[band] += 200 * (1 + band) + (6 + 4 * band) * regions * raster(rows, cols)[..., 0]
+    return values.clip(1, 10_000).astype(np.uint16)
+
+
 def geotiff(path: Path, side: int, bands: int) -> Path:
     """A scene of 16 bits in tiles of 512, as satellites deliver them."""
     import rasterio
 
     profile = {"driver": "GTiff", "dtype": "uint16", "tiled": True, "compress": "deflate", "predictor": 2}
     place = {"crs": "EPSG:32633", "transform": rasterio.Affine(10, 0, 4e5, 0, -10, 6.6e6)}
+    profile |= {"blockxsize": 512, "blockysize": 512, "num_threads": "all_cpus"} if side > 512 else {}
     with rasterio.open(path, "w", height=side, width=side, count=bands, **profile, **place) as dataset:
         for _, window in dataset.block_windows():
-            part = raster(window.height, window.width)[..., 0].astype(np.uint16) * 16
-            dataset.write(np.repeat(part[None], bands, axis=0), window=window)
+            at = window.row_off, window.col_off
+            dataset.write(scene(window.height, window.width, bands, at), window=window)
     return path
 
 
@@ -271,57 +292,127 @@ class Steps:
 
         setattr(owner, function, call)
 
+    def table(self, names: Sequence[str], total: float) -> None:
+        for name in names:
+            print(f"{name:>24} {self.seconds[name]:>8.1f} s, {self.seconds[name] / total:.0%}")
 
-def tile(
-    model: str, quick: bool, device: str = "auto", precision: str = "f32", size: int = 10_980, gib: int = 4
-) -> None:
-    """A Sentinel-2 tile: four bands of 10,980×10,980 pixels of 16 bits."""
+
+#: What the main thread does in turn, and what runs within that or beside it.
+WAITING = "waiting for reading", "waiting for writing"
+IN_TURN = "value ranges", "frames", *WAITING, "overviews", "reading back"
+WITHIN = "encoding", "rendering", "samples", "means"
+BESIDE = "reading", "writing"
+
+
+def measured(device: str) -> Steps:
+    """Steps of scaling a raster, measured from now on."""
     from thera.geo import upscaling, writing
     from thera.geo.reading import ReadAhead
     from thera.tiled import field
     from thera.values.planes import Plane
 
+    steps = Steps(device)
+    steps.time("value ranges", upscaling, "ranges")
+    steps.time(WAITING[0], ReadAhead, "take")
+    steps.time("frames", upscaling.RasterScaling, "_frame")
+    steps.time(WAITING[1], upscaling, "written")
+    steps.time("overviews", writing, "_finish")
+    steps.time("reading back", writing, "_check")
+    steps.time("encoding", thera.Model, "encode")
+    steps.time("rendering", field, "_rendered")
+    steps.time("samples", Plane, "put")
+    steps.time("means", Plane, "agree")
+    steps.time("reading", ReadAhead, "_read")
+    steps.time("writing", writing.Writer, "_write")
+    return steps
+
+
+def machine(device: str) -> str:
+    """The processors, and the GPU if one computes."""
+    processors = f"{len(os.sched_getaffinity(0))} processors"
+    if "cuda" not in device:
+        return processors
+    import torch
+
+    return f"{torch.cuda.get_device_name(device)}, {processors}"
+
+
+def peaks(device: str) -> str:
+    """The most memory that this process has held, and the GPU's."""
+    own = human_bytes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    if "cuda" not in device:
+        return own
+    import torch
+
+    return f"{own}; {human_bytes(torch.cuda.max_memory_reserved(device))} on the GPU"
+
+
+class Stopped(Exception):
+    """The seconds that `--limit` allows are over, or the process was terminated."""
+
+
+def stop_after(seconds: float) -> None:
+    """Raises `Stopped` after so many seconds, unless they are 0, or when the process is terminated."""
+
+    def stop(*_: object) -> None:
+        raise Stopped
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.signal(signal.SIGTERM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def tile(
+    model: str,
+    quick: bool,
+    device: str = "auto",
+    precision: str = "f32",
+    size: int = 10_980,
+    gib: int = 4,
+    limit: float = 0,
+) -> None:
+    """A Sentinel-2 tile: four bands of 10,980×10,980 pixels of 16 bits."""
+    stop_after(limit)
     side, bands = size // 10 if quick else size, 4
     network = thera.load(model, device=device, precision=precision)
-    steps = Steps(network.info.device)
+    where = network.info.device
+    print(f"{side}×{side}, {bands} bands, at ×{SCALE:g} with {network}, on {machine(where)}", flush=True)
+    pixels, done, last = (SCALE * side) ** 2, 0, 0.0
+
+    def progress(count: int) -> None:
+        nonlocal done, last
+        done += count
+        if time.perf_counter() > last + 10:
+            last = time.perf_counter()
+            print(f"{done / pixels:>7.1%} after {last - began:.0f} s", flush=True)
+
     with tempfile.TemporaryDirectory() as name:
         began = time.perf_counter()
-        source = geotiff(Path(name) / "tile.tif", side, bands)
-        print(f"made the tile in {time.perf_counter() - began:.0f} s", flush=True)
+        source, output = geotiff(Path(name) / "tile.tif", side, bands), Path(name) / "out.tif"
         small = geotiff(Path(name) / "warm.tif", min(side, 512), 1)
-        scaled_file(small, Path(name) / "warm-out.tif", network)  # loads libraries, compiles kernels
-        steps.time("value ranges", upscaling, "ranges")
-        steps.time("reading ahead", ReadAhead, "_read")
-        steps.time("frames", upscaling.RasterScaling, "_frame")
-        steps.time("encoding", thera.Model, "encode")
-        steps.time("rendering", field, "_rendered")
-        steps.time("samples", Plane, "put")
-        steps.time("writing", writing.Writer, "_write")
-        steps.time("overviews", writing, "_finish")
-        steps.time("reading back", writing, "_check")
-        began, last = time.perf_counter(), [time.perf_counter()]
-        done = [0]
-
-        def progress(pixels: int) -> None:
-            done[0] += pixels
-            if time.perf_counter() > last[0] + 10:
-                last[0] = time.perf_counter()
-                share = done[0] / (SCALE * side) ** 2
-                print(f"{share:>7.1%} after {last[0] - began:.0f} s", flush=True)
-
-        options = Options(memory=gib << 30)
-        job = prepare_raster(source, Path(name) / "out.tif", network, TargetSize(scale=SCALE), options)
-        job.run(progress)
+        scaled_file(small, Path(name) / "warm.out.tif", network)  # loads libraries, compiles kernels
+        steps = measured(where)
+        print(f"the scene and the first use took {time.perf_counter() - began:.0f} s", flush=True)
+        began = last = time.perf_counter()
+        try:
+            job = prepare_raster(source, output, network, TargetSize(scale=SCALE), Options(memory=gib << 30))
+            print(f"frames of {job.frame} within {gib} GiB,", end=" ")
+            print(f"{job.plan.overlap:.2f} pixels encoded for each of the input", flush=True)
+            job.run(progress)
+            print(*(human_bytes(file.stat().st_size) for file in (source, output)), sep=" in, ", end=" out\n")
+        except Stopped:
+            print("stopped")
         took = time.perf_counter() - began
-        files = [human_bytes(file.stat().st_size) for file in (source, Path(name) / "out.tif")]
-    where = f"{network.info.engine} on {network.info.device}, {network.info.precision}"
-    print(f"\n{side}×{side}, {bands} bands, at ×{SCALE:g} with {model} ({where}), in frames of {job.frame}")
-    print(f"{job.plan.overlap:.2f} pixels encoded for each of the input, within {gib} GiB")
-    print(f"{files[0]} in, {files[1]} out; reading, computing and writing overlap")
-    print(f"{'elapsed':>16} {took:>8.1f} s, {took / (bands * side**2 / 1e6):.3f} s per megapixel and band")
-    for step, each in steps.seconds.items():
-        print(f"{step:>16} {each:>8.1f} s, {each / took:.0%} of the time")
-    print("Frames hold encoding, rendering and samples; reading ahead and writing run beside them.")
+    stop_after(0)
+    done_area = bands * side**2 / 1e6 * done / pixels
+    print(f"{took:.1f} s for {done / pixels:.1%}, {took / max(done_area, 1e-9):.3f} s per megapixel and band")
+    print("the main thread, in turn:")
+    steps.table(IN_TURN, took)
+    print("within frames, the last two in other threads beside a GPU:")
+    steps.table(WITHIN, took)
+    print("in threads of their own, beside all of that:")
+    steps.table(BESIDE, took)
+    print(f"peak memory {peaks(where)}")
 
 
 PARTS = {
@@ -345,9 +436,10 @@ def main() -> None:
     parser.add_argument("--precision", default="f32", help="for the tile, as bf16")
     parser.add_argument("--gib", type=int, default=4, help="the memory limit for the tile (--memory)")
     parser.add_argument("--size", type=int, default=10_980, help="the side of the tile in pixels")
+    parser.add_argument("--limit", type=float, default=0, help="stop the tile after so many seconds")
     options = parser.parse_args()
     for part in options.only:
-        given = ("device", "precision", "size", "gib") if part == "tile" else ()
+        given = ("device", "precision", "size", "gib", "limit") if part == "tile" else ()
         PARTS[part](options.model, options.quick, **{name: getattr(options, name) for name in given})
 
 

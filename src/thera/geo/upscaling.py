@@ -223,7 +223,7 @@ class RasterJob(ABC):
             ThreadPoolExecutor(1) as writing,
             reading_ahead(self.raster) as ahead,
         ):
-            written: Future[None] | None = None
+            writes: Future[None] | None = None
             boxes = list(frames(self.size, self.frame))
             ahead.ask(self._window(boxes[0]))
             for box, then in pairwise((*boxes, None)):
@@ -238,11 +238,9 @@ class RasterJob(ABC):
                         kept.put(box, pixels)
                 else:
                     progress((box[2] - box[0]) * (box[3] - box[1]))
-                if written is not None:
-                    written.result()
-                written = writing.submit(writer.write, pixels[0], box, pixels[1])
-            if written is not None:
-                written.result()
+                written(writes)
+                writes = writing.submit(writer.write, pixels[0], box, pixels[1])
+            written(writes)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -256,6 +254,12 @@ class RasterJob(ABC):
     @abstractmethod
     def _frame(self, reader: Samples, box: Box, progress: Callable[[int], object]) -> Frame:
         """The output pixels of a box."""
+
+
+def written(writes: Future[None] | None) -> None:
+    """Waits until a frame is written, if there is one, and raises what went wrong."""
+    if writes is not None:
+        writes.result()
 
 
 def _are(count: int) -> str:
