@@ -52,6 +52,8 @@ class OnnxEngine:
         self.device, provider = device, provider_of(device)
         options = ort.SessionOptions()
         options.enable_mem_pattern = device != "directml"  # which has none
+        # The arena reuses freed memory anyway. To plan it takes time that grows with the square of the nodes.
+        options.enable_mem_reuse = False
         options.intra_op_num_threads = threads
         # Otherwise idle threads keep spinning while the field is rendered.
         options.add_session_config_entry("session.force_spinning_stop", "1")
