@@ -121,7 +121,9 @@ class Visit:
         self.errors: list[str] = []
         self.asked: list[str] = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("console", lambda line: line.type == "error" and self.errors.append(line.text))
+        self.page.on(
+            "console", lambda line: line.type in ("error", "warning") and self.errors.append(line.text)
+        )
         self.context.on("request", lambda request: self.asked.append(request.url))
         self.page.goto(url)
 
