@@ -70,9 +70,15 @@ def opened(browser: Any, url: str, **options: Any) -> Any:
     page.set_default_timeout(30_000)
     page.errors = []
     page.on("pageerror", lambda error: page.errors.append(str(error)))
+    page.on("console", lambda line: complains(line) and page.errors.append(line.text))
     page.goto(url)
     page.wait_for_selector("body[data-ready]", state="attached")
     return page
+
+
+def complains(line: Any) -> bool:
+    """True for errors and warnings in the console, but for files that were refused, as some tests want."""
+    return line.type in ("error", "warning") and "Failed to load resource" not in line.text
 
 
 def drop(page: Any, *files: tuple[str, bytes]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from site_page import Plain, decoded, png, served
+from site_page import Plain, Visit, decoded, png, served
 
 import thera
 from thera.cli.main import run
 
 ASTRONAUT = Path(__file__).parents[1] / "data" / "astronaut.png"
 CLOSE = 2.0  # levels of 255
-DESKTOP, PHONE = {"width": 1200, "height": 800}, {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="module")
@@ -36,53 +34,11 @@ def address(site: Path) -> Iterator[str]:
         yield url
 
 
-class Visit:
-    """A page of the site in a browser of its own, and all that went wrong on it."""
-
-    def __init__(self, browser: Any, url: str, viewport: dict[str, int]) -> None:
-        self.context = browser.new_context(viewport=viewport)
-        self.page = self.context.new_page()
-        self.errors: list[str] = []
-        self.asked: list[str] = []
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("console", lambda line: line.type == "error" and self.errors.append(line.text))
-        self.context.on("request", lambda request: self.asked.append(request.url))
-        self.page.goto(url)
-
-    def until(self, expression: str, seconds: float = 90) -> Any:
-        """Waits for something to be true; the page's policy forbids Playwright's own way to do so."""
-        end = time.monotonic() + seconds
-        while not (found := self._now(expression)):
-            assert time.monotonic() < end, f"never: {expression}; {self.errors}"
-            self.page.wait_for_timeout(50)
-        return found
-
-    def _now(self, expression: str) -> Any:
-        try:
-            return self.page.evaluate(expression)
-        except Exception as error:
-            if "context was destroyed" in str(error):  # it is loaded again to use threads
-                return None
-            raise
-
-    def live(self) -> None:
-        self.until("globalThis.thera?.status.mode === 'live' && !globalThis.thera.status.busy")
-
-    def give(self, name: str, data: bytes) -> None:
-        self.page.set_input_files("#files", {"name": name, "mimeType": "image/png", "buffer": data})
-
-    def download(self) -> tuple[str, bytes]:
-        with self.page.expect_download(timeout=120_000) as event:
-            self.page.click("#download")
-        return event.value.suggested_filename, Path(event.value.path()).read_bytes()
-
-
 @pytest.fixture
 def visit(browser: Any, address: str) -> Iterator[Visit]:
-    made = Visit(browser, address, DESKTOP)
+    made = Visit(browser, address)
     yield made
-    made.context.close()
-    assert made.errors == []
+    made.close()
 
 
 def photo() -> np.ndarray:
@@ -111,7 +67,7 @@ def test_nothing_is_loaded_from_another_host_and_the_page_is_isolated(visit: Vis
 
 def test_it_works_without_a_network_after_the_first_visit(browser: Any, site: Path) -> None:
     with served(site, Plain) as url:
-        visit = Visit(browser, url, DESKTOP)
+        visit = Visit(browser, url)
         visit.live()
         visit.until(
             "(async () => { const files = await (await fetch('files.json')).json();"
@@ -122,8 +78,7 @@ def test_it_works_without_a_network_after_the_first_visit(browser: Any, site: Pa
     visit.page.reload()
     visit.live()
     assert visit.download()[0] == "astronaut_x4.png"
-    visit.context.close()
-    assert visit.errors == []
+    visit.close()
 
 
 def test_a_download_goes_on_while_one_zooms_shows_another_picture_and_closes_its_own(visit: Visit) -> None:
@@ -186,11 +141,10 @@ def test_plus_is_offered_with_its_time_and_drawn_in_tiles(visit: Visit) -> None:
 
 
 def test_on_a_phone_the_download_is_one_thumb_away(browser: Any, address: str) -> None:
-    visit = Visit(browser, address, PHONE)
+    visit = Visit(browser, address, viewport={"width": 390, "height": 844})
     visit.live()
     assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     with visit.page.expect_download(timeout=120_000) as event:
         visit.page.click("#bar-download")
     assert event.value.suggested_filename == "astronaut_x4.png"
-    visit.context.close()
-    assert visit.errors == []
+    visit.close()

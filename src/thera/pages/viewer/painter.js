@@ -10,6 +10,7 @@ export const OTHERS = ["nearest", "bicubic"];
 export const GAINS = [1, 0.06];
 
 const WIDE = ["gaussian", "box"]; // filters that get wider as they get less sharp
+const SAMPLERS = ["field", "pixels", "sheet1", "sheet2", "sheet3"]; // each has the texture unit of its place here
 const BAND = 1 << 19; // samples of a sheet that are computed in one draw call
 
 export class Painter {
@@ -129,10 +130,9 @@ export class Painter {
     gl.uniform1f(u.curtain, this.pixels ? look.curtain ?? 0 : 0);
     gl.uniform1i(u.other, number(OTHERS, look.other));
     gl.uniform1fv(u.gains, GAINS);
-    ["pixels", "sheet1", "sheet2", "sheet3"].forEach((name, i) => {
+    SAMPLERS.slice(1).forEach((_, i) => {
       gl.activeTexture(gl.TEXTURE1 + i);
       gl.bindTexture(gl.TEXTURE_2D, i === 0 ? this.pixels : this.sheets.get(i) ?? null);
-      gl.uniform1i(u[name], 1 + i);
     });
     if (columns) {
       gl.enable(gl.SCISSOR_TEST);
@@ -244,7 +244,6 @@ export class Painter {
     const { handle, uniforms: u } = this.programs.get(source);
     gl.useProgram(handle);
     gl.uniform1f(u.sharpness, sharpness);
-    gl.uniform1i(u.field, 0);
     gl.activeTexture(gl.TEXTURE0);
     gl.bindTexture(gl.TEXTURE_2D_ARRAY, field?.texture ?? null);
     if (field) {
@@ -299,5 +298,7 @@ function program(gl, fragment) {
     const name = gl.getActiveUniform(handle, i).name.replace("[0]", "");
     uniforms[name] = gl.getUniformLocation(handle, name);
   }
+  gl.useProgram(handle);
+  SAMPLERS.forEach((name, unit) => name in uniforms && gl.uniform1i(uniforms[name], unit));
   return { handle, uniforms };
 }

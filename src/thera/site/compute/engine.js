@@ -28,7 +28,21 @@ export class Engine {
     this.how = how;
     this.view = new Lane(this);
     this.files = new Lane(this);
-    this.measured = Number(localStorage.getItem(SPEED)) || 0;
+    this.measured = this.#remembered;
+  }
+
+  /** Computes on the processor from now on. */
+  leaveGPU() {
+    this.how = { ...this.how, webgpu: false };
+    this.measured = this.#remembered;
+  }
+
+  get #speedKey() {
+    return this.how.webgpu ? `${SPEED}-gpu` : SPEED;
+  }
+
+  get #remembered() {
+    return Number(localStorage.getItem(this.#speedKey)) || 0;
   }
 
   model(name) {
@@ -52,7 +66,7 @@ export class Engine {
   learn(name, speed) {
     if (!speed) return;
     this.measured = (speed * this.model(name).work) / this.site.models[0].work;
-    localStorage.setItem(SPEED, String(this.measured));
+    localStorage.setItem(this.#speedKey, String(this.measured));
   }
 
   /** Width, height and kind of a picture file. @param {Source} source */
@@ -63,12 +77,12 @@ export class Engine {
   /** The packed field of a picture, or of a box of it. @param {Source} source @param {Watch} watch */
   field(source, name, box, shape, watch = {}) {
     const [H, W] = box ? [box[2] - box[0], box[3] - box[1]] : shape;
-    return this.view.ask({ task: "field", file: source, box, model: name }, watch, this.estimate(name, [H, W]));
+    return this.view.ask({ task: "field", file: source, box, model: name }, watch, () => this.estimate(name, [H, W]));
   }
 
   /** Encodes a picture for `tile`. @param {Source} source @param {Watch} watch */
   prepare(source, name, shape, watch = {}) {
-    return this.view.ask({ task: "prepare", file: source, model: name }, watch, this.estimate(name, shape));
+    return this.view.ask({ task: "prepare", file: source, model: name }, watch, () => this.estimate(name, shape));
   }
 
   /** A part of a picture at another size, as a PNG. @param {Source} source @param {Watch} watch */
@@ -78,7 +92,7 @@ export class Engine {
 
   /** A picture as a file of another size. @param {Source} source @param {Watch} watch */
   async file(source, name, order, shape, watch = {}) {
-    const expected = this.estimate(name, shape) * (order.ensemble ? 4 : 1);
+    const expected = () => this.estimate(name, shape) * (order.ensemble ? 4 : 1);
     const file = await this.files.ask({ task: "file", file: source, order, model: name }, watch, expected);
     this.files.rest(0);
     return file;
@@ -95,7 +109,7 @@ export class Engine {
  * @typedef {Object} Task
  * @property {any} message to the worker
  * @property {(share: number) => void} progress
- * @property {number} expected seconds
+ * @property {() => number} expected seconds
  * @property {(result: any) => void} resolve
  * @property {(error: Error) => void} reject
  * @property {number} share that the worker has reported
@@ -111,6 +125,7 @@ class Lane {
     this.engine = engine;
     /** @type {Worker | null} */
     this.worker = null;
+    this.webgpu = false; // whether the worker uses the GPU
     this.models = new Set(); // that the worker has loaded
     /** @type {Task[]} */
     this.queue = [];
@@ -122,7 +137,7 @@ class Lane {
   }
 
   /** @param {any} message @param {Watch} watch @returns {Promise<any>} */
-  ask(message, watch = {}, expected = 0) {
+  ask(message, watch = {}, expected = () => 0) {
     const { progress = () => {}, signal } = watch;
     return new Promise((resolve, reject) => {
       /** @type {Task} */
@@ -168,12 +183,30 @@ class Lane {
     });
   }
 
+  // A GPU may be lost, have too little memory or compute something else. Then the processor does the work.
   /** @param {Task} task */
   async #run(task) {
-    this.worker ??= new Worker(new URL("worker.js", import.meta.url), { type: "module" });
+    try {
+      return await this.#attempt(task);
+    } catch (error) {
+      if (!this.webgpu || !task.message.model) throw error;
+      this.engine.leaveGPU();
+      this.#end();
+      clearInterval(task.ticking);
+      return this.#attempt(task);
+    }
+  }
+
+  /** @param {Task} task */
+  async #attempt(task) {
+    if (!this.worker) {
+      this.worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
+      this.webgpu = this.engine.how.webgpu;
+    }
     const { model } = task.message;
     if (model && !this.models.has(model)) {
-      await this.#send({ task: "load", model: this.engine.model(model), ...this.engine.how }, task);
+      const { threads } = this.engine.how;
+      await this.#send({ task: "load", model: this.engine.model(model), threads, webgpu: this.webgpu }, task);
       this.models.add(model);
     }
     this.#estimate(task);
@@ -183,12 +216,13 @@ class Lane {
   // Between two reports of the worker, the progress is what the clock says.
   /** @param {Task} task */
   #estimate(task) {
-    task.share = 0;
+    task.share = task.part = 0;
     task.since = performance.now();
+    const expected = task.expected();
     task.ticking = setInterval(() => {
       const passed = (performance.now() - task.since) / 1000;
       const part = task.part || 1;
-      const guess = task.expected ? Math.min(0.95 * part, passed / task.expected) : 0;
+      const guess = expected ? Math.min(0.95 * part, passed / expected) : 0;
       task.progress(Math.min(0.99, task.share + guess));
     }, TICK);
   }

@@ -3,6 +3,8 @@
 import { patches, sampling } from "./grid.js";
 
 const BLOCK_BYTES = 24 << 20; // of coefficients that are computed at once
+const CHECKED = [7, 9]; // rows and columns that a GPU is checked on: odd, as GPUs work in fours
+const SAME = 1e-3; // of the largest feature: less than a level of 255 in the picture
 
 /** @typedef {{ width: number, height: number, features: Float32Array, pixels: Float32Array, turns: number }} Cells
  * Features C×h×w of the picture that was turned by `turns` quarters, turned back; and pixels 3×h×w in [0, 1]. */
@@ -25,11 +27,16 @@ export class Network {
    */
   static async load(ort, model, graphs, webgpu = false) {
     const wasm = { executionProviders: ["wasm"], graphOptimizationLevel: "all" };
-    const fast = webgpu ? { executionProviders: ["webgpu", "wasm"] } : wasm;
     const create = async (url, options) => ort.InferenceSession.create(await bytes(url), options);
-    const encoder = await create(model.url, fast);
+    let encoder = await create(model.url, wasm);
     const rendering = await create(new URL("rendering.onnx", graphs), wasm);
     const packing = await create(new URL("packing.onnx", graphs), wasm);
+    if (webgpu) {
+      const fast = await create(model.url, { executionProviders: ["webgpu"] });
+      await checkEqual(ort, fast, encoder);
+      await encoder.release();
+      encoder = fast;
+    }
     const network = new Network(ort, model, encoder, rendering, packing);
     await network.readHead();
     return network;
@@ -220,6 +227,18 @@ export class Network {
   async release() {
     await Promise.all([this.encoder, this.rendering, this.packing].map((session) => session.release()));
   }
+}
+
+/** Throws unless both sessions compute the same features. Drivers of GPUs have errors, which would not be told. */
+async function checkEqual(ort, session, trusted) {
+  const [height, width] = CHECKED;
+  const values = Float32Array.from({ length: 3 * height * width }, (_, i) => (i * 0.618034) % 1); // an even spread
+  const features = async (each) =>
+    (await each.run({ image: new ort.Tensor("float32", values, [1, 3, height, width]) }, ["features"])).features.data;
+  const [found, expected] = [await features(session), await features(trusted)];
+  const largest = expected.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+  const same = expected.every((value, i) => Math.abs(value - found[i]) <= SAME * largest);
+  if (!same) throw new Error("This GPU computes something else than the processor.");
 }
 
 /** Bytes of a file of the site. */
