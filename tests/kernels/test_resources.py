@@ -16,7 +16,7 @@ from triton.runtime.jit import JITFunction
 
 from thera.kernels import available, render
 from thera.kernels.convnext import block
-from thera.kernels.swin import attention, mlp, norm
+from thera.kernels.swin import attention, mlp
 from thera.kernels.swin.sizes import ALIGNED_HIDDEN, ALIGNED_WIDTH, HEADS
 
 LIMITS = {80: 163 << 10, 86: 99 << 10, 89: 99 << 10}  # bytes per program: A100; RTX 30; RTX 40, L4, L40
@@ -53,11 +53,6 @@ def swin_attention() -> None:
 
 def swin_expand() -> None:
     mlp.expand(half(PIXELS, ALIGNED_WIDTH), half(ALIGNED_HIDDEN, ALIGNED_WIDTH), None, PIXELS)
-
-
-def swin_norm() -> None:
-    x = half(PIXELS, ALIGNED_WIDTH)
-    norm.product_sum_norm(x, x, half(ALIGNED_WIDTH, ALIGNED_WIDTH), 1e-6)
 
 
 @pytest.fixture
@@ -98,7 +93,6 @@ KERNELS = {
     "rendering, Pro": lambda: rendering(64, 512),
     "attention": swin_attention,
     "mlp": swin_expand,
-    "norm": swin_norm,
 }
 
 
