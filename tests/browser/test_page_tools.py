@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 from app_page import ASTRONAUT, drop, opened, program, wait_live
 from needs import missing, module
+
+from thera.models import shipped
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -37,6 +40,26 @@ def test_the_modules_of_the_pages_are_sound(tool: str) -> None:
         [node, str(module(program)), *arguments], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+TITLES = """
+const { titleOf, describeModel, INITIAL } = await import(process.argv[1]);
+const said = process.argv.slice(2).map((name) => [titleOf(name), describeModel(INITIAL, name).note]);
+console.log(JSON.stringify(said));
+"""
+
+
+def test_every_shipped_model_has_a_title_of_its_own_and_says_what_it_is_good_for() -> None:
+    node = shutil.which("node")
+    if node is None:
+        missing("this test needs Node.js")
+    names = [model.name for model in shipped()]
+    page = (ROOT / "src/thera/web/page/state.js").as_uri()
+    done = subprocess.run(
+        [node, "--input-type=module", "-e", TITLES, page, *names], capture_output=True, text=True, check=True
+    )
+    titles, notes = zip(*json.loads(done.stdout), strict=True)
+    assert len(set(titles)) == len(names) and not set(notes) & set(names)
 
 
 AXE = """async () => {

@@ -50,7 +50,7 @@ def test_models_lists_what_ships(thera):
         assert record["name"] in shown
         info = json.loads(thera("info", record["name"], "--json").out)
         assert info["parameters"] == record["parameters"]
-        assert record["restores"] == record["name"].startswith("photo")
+        assert record["restores"] == (record["name"] != f"{record['backbone']}-{record['variant']}")
 
 
 def test_info_tells_of_images(thera, tmp_path, png):

@@ -131,6 +131,18 @@ def test_auto_restores_what_needs_it_and_says_why(thera, installed, coded, pictu
     assert names[picture][0] == "edsr-air" and "as it is too small to tell" in names[picture][1]
 
 
+def test_the_list_says_which_model_learnt_from_pairs(thera, monkeypatch):
+    from dataclasses import replace
+
+    air = loading.shipped()[0]
+    restoring = {"restores": True, "training": [{"pairs": 9}]}
+    models = [air, replace(air, name="zoom", metadata=restoring)]
+    monkeypatch.setattr("thera.models.shipped", lambda: models, raising=False)
+    first, second = thera("models").out.splitlines()
+    assert first.startswith("edsr-air") and "pairs" not in first
+    assert second.startswith("zoom") and "pairs of two focal lengths" in second
+
+
 def test_auto_says_where_strength_changes_nothing(thera, installed, coded, picture, tmp_path):
     note = "--strength changes nothing here: edsr-air restores nothing"
     for path, expected in ((coded, False), (picture, True)):

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from thera.errors import InvalidInput
-from thera.evaluation.cards import card
-from thera.evaluation.records import read_records
+from thera.evaluation.cards import card, stored
 from thera.models.loading import shipped
 
 ABOUT = {
@@ -15,6 +14,13 @@ ABOUT = {
         {"start": "", "images": 10, "megapixels": 4.2, "patches": 640_000, "minutes": 1.5,
          "data": {"patch": 96, "batch": 64, "scales": [1.2, 4.0]}, "optimiser": {"rate": 5e-4}},
     ],
+}  # fmt: skip
+
+
+DAMAGE = {"blur_sigma": [0.3, 1.2], "noise_level": [0.5, 7.0], "jpeg_quality": [30, 98]}
+RESTORING = ABOUT | {
+    "backbone": "edsr", "variant": "air", "restores": True,
+    "training": [ABOUT["training"][0] | {"degradation": DAMAGE}],
 }  # fmt: skip
 
 
@@ -40,14 +46,34 @@ def test_one_pass_stands_beside_liifs_one_pass_and_the_ensemble_beside_its_ensem
 
 
 def test_a_model_that_restores_stands_beside_the_clean_one():
-    about = ABOUT | {"name": "photo-air", "backbone": "edsr", "variant": "air", "restores": True}
+    about = RESTORING | {"name": "photo-air"}
     values = {"photo-air": 28.5, "edsr-air": 27.25}
     stored = [record(value, method=m, data="Set5 jpeg:40") for m, value in values.items()]
     text = card(about, [*stored, record(38.0)])
     assert "| Set5 jpeg:40 ×2 | 28.50 | 27.25 | +1.25 |" in text
-    assert "JPEG from quality 30" in text and "does not repair" not in text
+    assert "noise of up to 7/255 and JPEG from quality 30" in text and "does not repair" not in text
     with pytest.raises(InvalidInput, match="No result of photo-air"):
         card(about, [record(38.0)])
+
+
+def test_a_model_trained_on_pairs_says_how_many_and_its_scores_on_others():
+    stage = RESTORING["training"][0] | {"images": 12, "pairs": 2, "objective": {"align": True}}
+    about = RESTORING | {"name": "zoom", "training": [stage]}
+    values = {"zoom": (29.0, 0.82), "edsr-air": (27.0, 0.75), "bicubic": (26.0, 0.7), "other": (9.0, 0.1)}
+    pairs = [
+        record(psnr, method=m, data="Nikon", protocol="pairs 1", ssim=ssim, scale=2.9)
+        | {"aligned": {"psnr_y": psnr + 0.01, "ssim": ssim + 0.01}}
+        for m, (psnr, ssim) in values.items()
+    ]
+    single = [record(38.0, method="zoom"), record(38.5, method="edsr-air")]
+    text = card(about, [*single, *pairs])
+    assert "| Set5 ×2 | 38.00 | 38.50 | -0.50 |" in text
+    assert "| one pass, as taken / aligned | zoom | edsr-air | bicubic |" in text
+    assert "| Nikon, ×2.9: PSNR of Y, dB | 29.00 / 29.01 | 27.00 / 27.01 | 26.00 / 26.01 |" in text
+    assert "| Nikon, ×2.9: SSIM | 0.8200 / 0.8300 | 0.7500 / 0.7600 | 0.7000 / 0.7100 |" in text
+    assert "| 2 pairs, 10 with copies, 4.2 Mpx |" in text and "L1, pairs aligned |" in text
+    without = card(RESTORING | {"name": "photo-air"}, [*single, record(38.0, method="photo-air"), *pairs])
+    assert "aligned" not in without and "City100" not in without
 
 
 def test_stages_are_counted_in_patches_of_48():
@@ -95,7 +121,6 @@ def test_a_model_without_results_has_no_card():
 @pytest.mark.parametrize("model", shipped(), ids=lambda model: model.name)
 def test_shipped_cards_are_made_of_what_the_files_and_the_stored_results_say(model):
     """Their headers still have keys that training no longer knows."""
-    results = sorted((Path(__file__).parents[2] / "docs" / "results").glob("eval*.jsonl"))
-    records = [record for path in results for record in read_records(path)]
+    records = stored(Path(__file__).parents[2] / "docs" / "results")
     assert any("detail" in stage.get("data", {}) for stage in model.metadata["training"])
     assert card(model.metadata, records) == model.safetensors.with_suffix(".md").read_text("utf-8")

@@ -82,6 +82,9 @@ def test_methods_of_a_folder_are_trained_alike_from_one_backbone(photos, tmp_pat
     assert not torch.allclose(trained["head.weight"], shipped["head.weight"])
     with pytest.raises(InvalidInput, match="holds no configuration"):
         measured(f"--configs {small} --data {photos} --validate {small} -o {out}".split())
+    zoom = REPOSITORY / "configs" / "zoom"
+    with pytest.raises(InvalidInput, match=r"aligned\.toml needs pairs"):
+        measured(f"--configs {zoom} --data {photos} --validate {small} -o {out}".split())
 
 
 def test_a_stopped_run_goes_on_and_seeds_make_a_deviation(photos, tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ DESCRIPTIONS = {
     "pro": "attention over windows; the best and the slowest",
 }
 RESTORING = "sees through JPEG blocks, noise and blur"
+PAIRS = "for camera pictures: learnt from pairs of two focal lengths"
 
 
 @click.command("models")
@@ -48,6 +49,7 @@ def command(as_json: bool) -> None:
         default = defaults.get(model.name, "")
         size = model.safetensors.stat().st_size / 1e6
         about = RESTORING if model.metadata.get("restores") else DESCRIPTIONS[model.spec.variant]
+        about = PAIRS if any("pairs" in stage for stage in model.metadata.get("training", [])) else about
         click.echo(
             f"{model.name:<12} {model.parameters / 1e6:5.2f} M parameters {size:5.1f} MB  {about}{default}"
         )

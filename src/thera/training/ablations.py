@@ -156,7 +156,11 @@ def run_ablations(
         if name not in known:
             raise InvalidInput(f"{configs} holds no {name}.toml: choose among {', '.join(known)}.")
     results = out / ("ablation.jsonl" if ablations else f"{configs.resolve().name}.jsonl")
-    settings = [Config.read(path, changes).data for path in paths]
+    read = {path: Config.read(path, changes) for path in paths}
+    for path, config in read.items():
+        if config.data.paired < 1 or config.objective.align:
+            raise InvalidInput(f"{path} needs pairs of pictures, which only thera train takes: leave it out.")
+    settings = [config.data for config in read.values()]
     sets = image_sets(validate)
     weights = {
         stem: [runs / f"{run_name(stem, seed)}.safetensors" for seed in range(seeds)] for stem in known

@@ -64,12 +64,16 @@ export const INITIAL = {
   sheet: false,
 };
 
-const NAMES = /** @type {Record<string, string>} */ ({ nearest: "As given", bicubic: "Bicubic" });
+const NAMES = /** @type {Record<string, string>} */ ({
+  nearest: "As given", bicubic: "Bicubic", "photo-air": "Photo Air",
+});
 const NOTES = /** @type {Record<string, string>} */ ({
   "edsr-air": "Quick, and live while you zoom",
   "edsr-plus": "Finer detail, slower",
   "edsr-pro": "Finest detail, slowest",
   photo: "Removes JPEG blocks, noise and blur",
+  "photo-air": "Removes JPEG blocks, noise and blur; quick",
+  zoom: "As a longer lens would show it, for camera pictures",
 });
 
 /** The picture that is shown. @param {State} state */
