@@ -98,6 +98,28 @@ def test_a_download_goes_on_while_one_zooms_shows_another_picture_and_closes_its
     visit.live()
 
 
+#: What the status says until the picture is live, without repetitions.
+STATUS = """globalThis.said = []; setInterval(() => {
+  const text = document.getElementById("status-text")?.textContent;
+  if (text && text !== said.at(-1)) said.push(text);
+}, 20);"""
+
+
+def test_the_first_encoding_on_a_computer_tells_its_time(browser: Any, site: Path) -> None:
+    with served(site) as url:
+        visit = Visit(browser, url, script=STATUS)
+        visit.until("globalThis.thera?.painter")
+        visit.give("large.png", png(np.tile(photo(), (4, 3, 1))))  # which is encoded in one piece
+        visit.live()
+        visit.until("document.getElementById('title').textContent.startsWith('large.png')")
+        visit.live()
+        said = visit.page.evaluate("said")
+        visit.close()
+    assert "Air is working out the detail" in said
+    assert any(each.startswith("Air is working out the detail · ") for each in said)
+    assert not any("waits" in each for each in said)  # nothing else was to be done
+
+
 def test_encoding_and_downloads_can_be_stopped_and_started_again(visit: Visit) -> None:
     visit.live()
     large = np.tile(photo(), (4, 3, 1))  # takes seconds

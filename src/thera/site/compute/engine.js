@@ -5,11 +5,13 @@ import { encodedPixels } from "./scaling.js";
 
 const IDLE = 60_000; // milliseconds after which a worker without work ends, and its memory is free again
 const TICK = 250; // milliseconds between two estimates of the progress
-const FIRST_SPEED = 6000; // pixels a second of the smallest model, until it is measured
+const LATE = 1.2; // how much later than expected a report may be before the time left counts as unknown
 const SPEED = "thera-speed";
 
 /** @typedef {{ key: string, blob: File }} Source */
-/** @typedef {{ progress?: (share: number) => void, signal?: AbortSignal }} Watch */
+/** Progress: the share done, and the seconds left if they are known.
+ * @typedef {(share: number, left: number | null) => void} Progress */
+/** @typedef {{ progress?: Progress, signal?: AbortSignal }} Watch */
 
 export class Engine {
   /** @param {any} site the content of site.json */
@@ -51,10 +53,10 @@ export class Engine {
     return found;
   }
 
-  /** Seconds to encode so many pixels, halos included. */
+  /** Seconds to encode so many pixels, halos included; 0 before anything was measured. */
   seconds(name, pixels) {
     const work = this.model(name).work / this.site.models[0].work;
-    return (pixels * work) / (this.measured || FIRST_SPEED);
+    return this.measured && (pixels * work) / this.measured;
   }
 
   /** Seconds that a picture of this shape takes. */
@@ -108,12 +110,13 @@ export class Engine {
 /**
  * @typedef {Object} Task
  * @property {any} message to the worker
- * @property {(share: number) => void} progress
- * @property {() => number} expected seconds
+ * @property {Progress} progress
+ * @property {() => number} expected seconds; 0 if nothing is known
  * @property {(result: any) => void} resolve
  * @property {(error: Error) => void} reject
  * @property {number} share that the worker has reported
- * @property {number} part the first share that it has reported: that of a tile
+ * @property {number} part what its last report added, as the next one may
+ * @property {number} began in milliseconds
  * @property {number} since when it has reported, in milliseconds
  * @property {ReturnType<typeof setInterval> | undefined} ticking
  */
@@ -141,7 +144,9 @@ class Lane {
     const { progress = () => {}, signal } = watch;
     return new Promise((resolve, reject) => {
       /** @type {Task} */
-      const task = { message, progress, expected, resolve, reject, share: 0, part: 0, since: 0, ticking: undefined };
+      const task = {
+        message, progress, expected, resolve, reject, share: 0, part: 1, began: 0, since: 0, ticking: undefined,
+      };
       if (signal?.aborted) return reject(aborted());
       signal?.addEventListener("abort", () => this.#drop(task));
       this.queue.push(task);
@@ -175,6 +180,7 @@ class Lane {
     const [task] = this.queue.splice(this.queue[0].message.task === "tile" ? last : 0, 1);
     this.running = task;
     clearTimeout(this.resting);
+    task.progress(0, null);
     this.#run(task).then(task.resolve, task.reject).finally(() => {
       clearInterval(task.ticking);
       if (this.running === task) this.running = null;
@@ -206,25 +212,29 @@ class Lane {
     const { model } = task.message;
     if (model && !this.models.has(model)) {
       const { threads } = this.engine.how;
-      await this.#send({ task: "load", model: this.engine.model(model), threads, webgpu: this.webgpu }, task);
+      const measure = !this.engine.measured;
+      const load = { task: "load", model: this.engine.model(model), threads, webgpu: this.webgpu, measure };
+      this.engine.learn(model, await this.#send(load, task));
       this.models.add(model);
     }
     this.#estimate(task);
     return this.#send(task.message, task);
   }
 
-  // Between two reports of the worker, the progress is what the clock says.
+  // Between two reports of the worker, the clock goes on at the pace so far, but not beyond the next report.
   /** @param {Task} task */
   #estimate(task) {
-    task.share = task.part = 0;
-    task.since = performance.now();
+    Object.assign(task, { share: 0, part: 1, began: performance.now(), since: performance.now() });
     const expected = task.expected();
-    task.ticking = setInterval(() => {
-      const passed = (performance.now() - task.since) / 1000;
-      const part = task.part || 1;
-      const guess = expected ? Math.min(0.95 * part, passed / expected) : 0;
-      task.progress(Math.min(0.99, task.share + guess));
-    }, TICK);
+    const tick = () => {
+      const total = task.share ? (task.since - task.began) / 1000 / task.share : expected;
+      const passed = total ? (performance.now() - task.since) / 1000 / total : 0;
+      const share = Math.min(0.99, task.share + Math.min(passed, 0.95 * Math.min(task.part, 1 - task.share)));
+      const late = passed > LATE * task.part;
+      task.progress(share, total && !late ? total * (1 - share) : null);
+    };
+    tick();
+    task.ticking = setInterval(tick, TICK);
   }
 
   /** @param {any} message @param {Task} task @returns {Promise<any>} */
@@ -235,11 +245,10 @@ class Lane {
       worker.onmessage = ({ data }) => {
         if (data.id !== id) return;
         if ("progress" in data) {
-          task.part ||= data.progress;
+          task.part = data.progress - task.share;
           task.share = data.progress;
           task.since = performance.now();
           this.engine.learn(message.model, data.speed);
-          task.progress(data.progress);
         } else if ("error" in data) {
           reject(new Error(data.error));
         } else {
