@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,30 @@ def test_it_works_without_a_network_after_the_first_visit(browser: Any, site: Pa
     visit.live()
     assert visit.download()[0] == "astronaut_x4.png"
     visit.close()
+
+
+def test_chromium_finds_nothing_against_installing_it_as_an_app(visit: Visit, site: Path) -> None:
+    visit.live()
+    browser = visit.context.new_cdp_session(visit.page)
+    given = browser.send("Page.getAppManifest")
+    assert given["errors"] == []
+    errors = browser.send("Page.getInstallabilityErrors")["installabilityErrors"]
+    # A context of Playwright's is a private window, from which nothing is installed.
+    assert [error["errorId"] for error in errors if error["errorId"] != "in-incognito"] == []
+    manifest = json.loads(given["data"])
+    assert manifest["start_url"] == manifest["scope"] == "./" and manifest["display"] == "standalone"
+    pictures = [icon for icon in manifest["icons"] if icon["type"] == "image/png"]
+    for icon in pictures:
+        with Image.open(site / icon["src"]) as image:
+            assert f"{image.width}x{image.height}" == icon["sizes"]
+    assert {(icon["sizes"], icon.get("purpose", "any")) for icon in pictures} == {
+        ("192x192", "any"),
+        ("512x512", "any"),
+        ("512x512", "maskable"),
+    }
+    touch = visit.page.get_attribute("link[rel=apple-touch-icon]", "href")
+    kept = json.loads((site / "files.json").read_text())
+    assert touch in kept and all(icon["src"] in kept for icon in manifest["icons"])
 
 
 def test_a_download_goes_on_while_one_zooms_shows_another_picture_and_closes_its_own(visit: Visit) -> None:
