@@ -187,8 +187,10 @@ def test_plus_is_offered_with_its_time_and_drawn_in_tiles(visit: Visit) -> None:
     )
 
 
-def test_on_a_phone_the_download_is_one_thumb_away(browser: Any, address: str) -> None:
-    visit = Visit(browser, address, viewport={"width": 390, "height": 844})
+def test_on_a_phone_the_download_is_one_thumb_away(browser: Any, playwright: Any, address: str) -> None:
+    device = {**playwright.devices["Pixel 7"]}
+    del device["default_browser_type"]
+    visit = Visit(browser, address, **device)
     visit.live()
     assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     with visit.page.expect_download(timeout=120_000) as event:
