@@ -12,7 +12,7 @@ import { scaled, tileCuts } from "./scaling.js";
 
 const SITE = new URL("../", import.meta.url);
 const KEPT = 288 << 20; // bytes of encoded tiles that are kept for the view
-const MEASURED = 48; // side of the picture that a model's speed is measured by before its first work
+const MEASURED = 96; // side of the picture that a model's speed is measured by before its first work
 const VIEW_TILE = 192; // cells of a tile that is encoded for the view of a model drawn as tiles
 
 /** Runs `work` when no other worker of this site computes, in this tab or another: two at once are no faster. */

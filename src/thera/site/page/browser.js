@@ -78,7 +78,8 @@ export class BrowserBackend {
   #tell() {
     const speeds = /** @type {Record<string, number>} */ ({});
     if (this.engine.measured) {
-      for (const { name } of this.site.models) speeds[name] = this.engine.seconds(name, 1e6);
+      // With the halos of tiles, as the time that is left has them.
+      for (const { name } of this.site.models) speeds[name] = this.engine.estimate(name, [1000, 1000]);
     }
     const pictures = [...this.#pictures.values()].map(({ picture }) => picture);
     this.#listener({ pictures, jobs: [...this.#jobs.values()].map(({ job }) => ({ ...job })), speeds });
