@@ -485,6 +485,14 @@ def test_nodata_is_shown_on_white_and_does_not_flatten_the_rest(client: Any, nod
         seen = np.asarray(Image.open(io.BytesIO(client.get(path).content)))
         assert (seen[: 5 * scale, : 7 * scale] == 255).all()
         assert seen[-1, -1, 0] > 250 and seen[7 * scale, 0, 0] < 90  # values span black to white
+    whole = {"model": "edsr-air", "mapping": [[0.5, 0, 0], [0, 0.5, 0], [0, 0, 1]], "size": [48, 64]}
+    job = client.post(f"{base}/view", json=whole).json()
+    assert finished(client, job)["state"] == "done"
+    with Image.open(io.BytesIO(client.get(f"/api/jobs/{job['id']}/result").content)) as image:
+        colours, alpha = np.split(np.asarray(image.convert("RGBA"), float), [3], axis=2)
+    assert (alpha[:10, :14] == 0).all() and (alpha[14:] == 255).all()
+    on_white = 255 + alpha / 255 * (colours - 255)
+    assert np.abs(on_white - seen).max() <= 3  # as the tile, which the loop has seen last
 
 
 def test_a_pixel_that_lacks_one_of_its_colours_is_shown(client: Any) -> None:

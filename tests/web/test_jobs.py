@@ -89,15 +89,16 @@ def test_a_job_tells_how_far_it_is_and_how_long_it_takes(monkeypatch: pytest.Mon
         told.append(after(0))  # nothing is known
         job.expected = 60
         told.append(after(6))  # by the clock, before any report
-        told.append(after(74))  # later than expected, so nothing is known again
-        job.report(0.5)  # after 80 seconds, so that all of it takes 160
-        told.append(after(0))
-        told.append(after(40))
-        told.append(after(400))
+        told.append(after(74))  # later than expected, so that nothing is known again
+        job.report(0.5)  # after 80 seconds
+        told.append(after(0))  # the bar does not go back
+        told.append(after(30))
+        told.append(after(60))  # later than expected: 170 seconds for a half
+        job.report(0.96)
 
     job = Job("download", work, {"name": "a.png"}, "")
     job.run()
-    assert told == [(0, None), (0.1, 54), (0.95, None), (0.5, 80), (0.75, 40), (0.975, None)]
+    assert told == [(0, None), (0.1, 54), (0.95, None), (0.95, 80), (0.95, 50), (0.95, 170)]
     assert after(0) == (1, None) and job.describe()["name"] == "a.png"
 
 

@@ -32,8 +32,6 @@ KEPT, KEPT_BYTES = 100, 8 << 30
 PAUSE, LOOK = 0.1, 0.25
 #: The share from which a job's own pace is a better measure than what was expected.
 OWN_PACE = 0.02
-#: How much later than expected a report may be before the time left counts as unknown.
-LATE = 1.2
 
 
 class Stopped(Exception):
@@ -78,8 +76,8 @@ class Job:
         self.share, self.message, self.result = 0.0, "", None
         #: Seconds that all of it takes, about; None if nothing is known.
         self.expected: float | None = None
-        self.began = self.ended = self._reported = 0.0
-        self._part = 1.0  # what the last report added, as the next one may
+        self.began = self.ended = 0.0
+        self._reported = self._guess = 0.0  # the seconds of the last report, and the share by the clock
         self._work, self._thread, self._lock = work, 0, Lock()
         self.changed: Callable[[], object] = lambda: None
 
@@ -91,7 +89,7 @@ class Job:
         """Reports the share done. Raises `Stopped` if the job was cancelled."""
         share = min(1.0, share)
         if share > self.share:
-            self._part, self.share, self._reported = share - self.share, share, time.monotonic()
+            self.share, self._reported = share, time.monotonic() - self.began
         self.changed()
         if self.state == "cancelled":
             raise Stopped
@@ -104,20 +102,20 @@ class Job:
     def _progress(self) -> tuple[float, float | None]:
         """The share that is done, and the seconds that it still takes, about; None if nothing is known.
 
-        Reports may be far apart, as those of large tiles are. Between two of them the clock goes on at the
-        pace so far, but not beyond what the next report will say.
+        The first report may come late, as that of a large tile does. Until then the clock says how far it is.
         """
         if self.state != "running":
             return self.share, None
-        now, total = time.monotonic(), self.expected
+        spent, left = time.monotonic() - self.began, 0.0
         if self.share >= OWN_PACE:
-            total = (self._reported - self.began) / self.share
-        if total is None:
-            return self.share, None
-        since = (now - max(self._reported, self.began)) / max(total, 1e-3)
-        share = min(0.99, self.share + min(since, 0.95 * min(self._part, 1 - self.share)))
-        late = since > LATE * self._part  # it takes longer than was thought, and nobody knows how long
-        return share, None if late else max(round(total * (1 - share), 1), 0.1)  # 0 would read as unknown
+            rest = 1 / self.share - 1
+            left = self._reported * rest - (spent - self._reported)
+            left = left if left > 0 else spent * rest  # it has become slower
+        elif self.expected is not None:
+            self._guess = min(0.95, spent / max(self.expected, 0.01))
+            left = self.expected - spent
+        # 0 would read as unknown.
+        return max(self.share, self._guess), max(round(left, 1), 0.1) if left > 0 else None
 
     def cancel(self) -> None:
         """Ends it within an operator of the network."""

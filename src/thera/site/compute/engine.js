@@ -5,7 +5,6 @@ import { encodedPixels } from "./scaling.js";
 
 const IDLE = 60_000; // milliseconds after which a worker without work ends, and its memory is free again
 const TICK = 250; // milliseconds between two estimates of the progress
-const LATE = 1.2; // how much later than expected a report may be before the time left counts as unknown
 const SPEED = "thera-speed";
 
 /** @typedef {{ key: string, blob: File }} Source */
@@ -115,9 +114,8 @@ export class Engine {
  * @property {(result: any) => void} resolve
  * @property {(error: Error) => void} reject
  * @property {number} share that the worker has reported
- * @property {number} part what its last report added, as the next one may
  * @property {number} began in milliseconds
- * @property {number} since when it has reported, in milliseconds
+ * @property {number} since seconds from then to that report
  * @property {ReturnType<typeof setInterval> | undefined} ticking
  */
 
@@ -145,7 +143,7 @@ class Lane {
     return new Promise((resolve, reject) => {
       /** @type {Task} */
       const task = {
-        message, progress, expected, resolve, reject, share: 0, part: 1, began: 0, since: 0, ticking: undefined,
+        message, progress, expected, resolve, reject, share: 0, began: 0, since: 0, ticking: undefined,
       };
       if (signal?.aborted) return reject(aborted());
       signal?.addEventListener("abort", () => this.#drop(task));
@@ -221,17 +219,17 @@ class Lane {
     return this.#send(task.message, task);
   }
 
-  // Between two reports of the worker, the clock goes on at the pace so far, but not beyond the next report.
+  // Until the first report of the worker, the clock says how far it is.
   /** @param {Task} task */
   #estimate(task) {
-    Object.assign(task, { share: 0, part: 1, began: performance.now(), since: performance.now() });
+    Object.assign(task, { share: 0, began: performance.now(), since: 0 });
     const expected = task.expected();
     const tick = () => {
-      const total = task.share ? (task.since - task.began) / 1000 / task.share : expected;
-      const passed = total ? (performance.now() - task.since) / 1000 / total : 0;
-      const share = Math.min(0.99, task.share + Math.min(passed, 0.95 * Math.min(task.part, 1 - task.share)));
-      const late = passed > LATE * task.part;
-      task.progress(share, total && !late ? total * (1 - share) : null);
+      const spent = (performance.now() - task.began) / 1000;
+      const rest = 1 / task.share - 1;
+      const soon = task.since * rest - (spent - task.since);
+      const left = task.share ? (soon > 0 ? soon : spent * rest) : expected - spent;
+      task.progress(task.share || (expected ? Math.min(0.95, spent / expected) : 0), left > 0 ? left : null);
     };
     tick();
     task.ticking = setInterval(tick, TICK);
@@ -245,9 +243,8 @@ class Lane {
       worker.onmessage = ({ data }) => {
         if (data.id !== id) return;
         if ("progress" in data) {
-          task.part = data.progress - task.share;
           task.share = data.progress;
-          task.since = performance.now();
+          task.since = (performance.now() - task.began) / 1000;
           this.engine.learn(message.model, data.speed);
         } else if ("error" in data) {
           reject(new Error(data.error));
