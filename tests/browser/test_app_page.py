@@ -102,26 +102,77 @@ def test_wheel_keyboard_and_buttons_zoom(page: Any) -> None:
     np.testing.assert_allclose(moved, np.array([20, 40]) / zoom, atol=1e-3)
 
 
-def test_two_fingers_zoom_and_turn(browser: Any) -> None:
-    with program([ASTRONAUT]) as url:
-        page = opened(browser, url, viewport={"width": 390, "height": 844}, has_touch=True)
-        wait_live(page)
-        zoom = page.evaluate("() => thera.camera.zoom")
-        touch = page.context.new_cdp_session(page)
-
-        def fingers(kind: str, *points: tuple[float, float]) -> None:
-            touches = [{"x": x, "y": y, "id": i} for i, (x, y) in enumerate(points)]
-            touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": touches})
-
-        fingers("touchStart", (150, 300), (250, 300))
-        for step in (1, 2, 3, 4):  # apart to twice the distance, and round by a quarter
-            angle = np.pi / 2 * step / 4
-            reach = 100 * (1 + step / 4)
-            fingers("touchMove", (150, 300), (150 + reach * np.cos(angle), 300 + reach * np.sin(angle)))
-        fingers("touchEnd")
-        settle(page, f"thera.camera.zoom > 1.9 * {zoom}")
-        assert page.evaluate("() => thera.camera.angle") == pytest.approx(90, abs=1)
+@pytest.fixture
+def phone(playwright: Any, browser: Any) -> Iterator[Any]:
+    """The page on a phone: touch, a narrow screen with three dots to a pixel, a mobile browser."""
+    device = {**playwright.devices["iPhone 13"]}
+    del device["default_browser_type"]
+    with program() as url:
+        page = opened(browser, url, **device)
+        yield page
         page.context.close()
+    assert page.errors == []
+
+
+def fingers(page: Any, *steps: list[tuple[float, float]]) -> None:
+    """Fingers that touch the screen, move from step to step, and leave it."""
+    touch = page.context.new_cdp_session(page)
+    for kind, points in [
+        ("touchStart", steps[0]),
+        *(("touchMove", each) for each in steps[1:]),
+        ("touchEnd", []),
+    ]:
+        touches = [{"x": x, "y": y, "id": i} for i, (x, y) in enumerate(points)]
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": touches})
+
+
+def test_two_fingers_zoom_and_turn_and_one_moves(phone: Any) -> None:
+    phone.set_input_files("#files", str(ASTRONAUT))
+    wait_live(phone)
+    zoom = phone.evaluate("() => thera.camera.zoom")
+    turns = [(np.pi / 2 * step / 4, 100 * (1 + step / 4)) for step in range(5)]
+    # Apart to twice the distance, and round by a quarter.
+    fingers(phone, *([(150, 200), (150 + r * np.cos(a), 200 + r * np.sin(a))] for a, r in turns))
+    settle(phone, f"thera.camera.zoom > 1.9 * {zoom}")
+    assert phone.evaluate("() => thera.camera.angle") == pytest.approx(90, abs=1)
+    phone.evaluate("() => { thera.camera.fit(); thera.moved(); }")
+    row, col = phone.evaluate("() => thera.camera.centre")
+    fingers(phone, [(150, 200)], [(170, 205)], [(190, 210)])
+    settle(phone, f"Math.abs({col} - thera.camera.centre[1] - 40 / thera.camera.zoom) < 0.1")
+    assert row - phone.evaluate("() => thera.camera.centre[0]") == pytest.approx(10 / zoom, abs=0.1)
+
+
+#: The heights of the screen and of the picture's place, and whether anything lies over that.
+PLACE = """() => {
+  const stage = document.getElementById("stage");
+  const { left, top, width, height } = stage.getBoundingClientRect();
+  const at = [0.1, 0.5, 0.9].flatMap((x) => [0.1, 0.5, 0.9].map((y) => [left + x * width, top + y * height]));
+  const free = at.every(([x, y]) => stage.contains(document.elementFromPoint(x, y)));
+  return [innerHeight, height, free];
+}"""
+
+
+def test_on_a_phone_the_picture_keeps_its_place_and_the_download_is_under_the_thumb(phone: Any) -> None:
+    name = "a picture with a very long name, as some cameras and messengers give.png"
+    files = [
+        {"name": each, "mimeType": "", "buffer": data}
+        for each, data in [("a.txt", b"none"), ("b.txt", b"none"), ("c.txt", b"none"), (name, PHOTO[1])]
+    ]
+    phone.set_input_files("#files", files)
+    wait_live(phone)
+    assert phone.locator("#notices li").count() == 3
+    for _ in range(2):  # with the settings closed, and open
+        screen, height, free = phone.evaluate(PLACE)
+        assert free and height > 0.2 * screen
+        box = phone.locator("#bar-download").bounding_box()
+        assert box["height"] >= 44 and screen - 90 < box["y"] + box["height"] <= screen
+        phone.click("#more")
+    with phone.expect_download():
+        phone.click("#bar-download")
+    for part in ("#bar-progress", "#title-size"):  # which no name pushes off the screen
+        box = phone.locator(part).bounding_box()
+        assert box["width"] > 20 and box["x"] + box["width"] <= 390
+    assert phone.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_the_curtain_is_dragged_and_moved_by_keys(page: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,30 @@ def test_it_works_without_a_network_after_the_first_visit(browser: Any, site: Pa
     visit.close()
 
 
+def test_chromium_finds_nothing_against_installing_it_as_an_app(visit: Visit, site: Path) -> None:
+    visit.live()
+    browser = visit.context.new_cdp_session(visit.page)
+    given = browser.send("Page.getAppManifest")
+    assert given["errors"] == []
+    errors = browser.send("Page.getInstallabilityErrors")["installabilityErrors"]
+    # A context of Playwright's is a private window, from which nothing is installed.
+    assert [error["errorId"] for error in errors if error["errorId"] != "in-incognito"] == []
+    manifest = json.loads(given["data"])
+    assert manifest["start_url"] == manifest["scope"] == "./" and manifest["display"] == "standalone"
+    pictures = [icon for icon in manifest["icons"] if icon["type"] == "image/png"]
+    for icon in pictures:
+        with Image.open(site / icon["src"]) as image:
+            assert f"{image.width}x{image.height}" == icon["sizes"]
+    assert {(icon["sizes"], icon.get("purpose", "any")) for icon in pictures} == {
+        ("192x192", "any"),
+        ("512x512", "any"),
+        ("512x512", "maskable"),
+    }
+    touch = visit.page.get_attribute("link[rel=apple-touch-icon]", "href")
+    kept = json.loads((site / "files.json").read_text())
+    assert touch in kept and all(icon["src"] in kept for icon in manifest["icons"])
+
+
 def test_a_download_goes_on_while_one_zooms_shows_another_picture_and_closes_its_own(visit: Visit) -> None:
     visit.live()
     visit.give("other.png", png(photo()[:40, :50]))
@@ -96,6 +121,28 @@ def test_a_download_goes_on_while_one_zooms_shows_another_picture_and_closes_its
     made = decoded(Path(event.value.path()).read_bytes())
     assert np.abs(made - rendered(photo(), 8)).max() <= CLOSE
     visit.live()
+
+
+#: What the status says until the picture is live, without repetitions.
+STATUS = """globalThis.said = []; setInterval(() => {
+  const text = document.getElementById("status-text")?.textContent;
+  if (text && text !== said.at(-1)) said.push(text);
+}, 20);"""
+
+
+def test_the_first_encoding_on_a_computer_tells_its_time(browser: Any, site: Path) -> None:
+    with served(site) as url:
+        visit = Visit(browser, url, script=STATUS)
+        visit.until("globalThis.thera?.painter")
+        visit.give("large.png", png(np.tile(photo(), (4, 3, 1))))  # which is encoded in one piece
+        visit.live()
+        visit.until("document.getElementById('title').textContent.startsWith('large.png')")
+        visit.live()
+        said = visit.page.evaluate("said")
+        visit.close()
+    assert "Air is working out the detail" in said
+    assert any(each.startswith("Air is working out the detail · ") for each in said)
+    assert not any("waits" in each for each in said)  # nothing else was to be done
 
 
 def test_encoding_and_downloads_can_be_stopped_and_started_again(visit: Visit) -> None:
@@ -140,8 +187,10 @@ def test_plus_is_offered_with_its_time_and_drawn_in_tiles(visit: Visit) -> None:
     )
 
 
-def test_on_a_phone_the_download_is_one_thumb_away(browser: Any, address: str) -> None:
-    visit = Visit(browser, address, viewport={"width": 390, "height": 844})
+def test_on_a_phone_the_download_is_one_thumb_away(browser: Any, playwright: Any, address: str) -> None:
+    device = {**playwright.devices["Pixel 7"]}
+    del device["default_browser_type"]
+    visit = Visit(browser, address, **device)
     visit.live()
     assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     with visit.page.expect_download(timeout=120_000) as event:

@@ -22,6 +22,7 @@ from unpacking import unpack
 from thera.cli.main import run
 from thera.errors import ImageFileError, TheraError
 from thera.field import HeatField
+from thera.models import Model
 from thera.tiled import TiledField
 from thera.web import gallery, tiles
 from thera.web.guard import refusal
@@ -237,6 +238,23 @@ def test_a_job_that_fails_leaves_no_folder(
     client.delete(f"/api/jobs/{job['id']}")
     client.delete(f"/api/pictures/{picture['id']}")
     assert list(tmp_path.glob("*/*")) == []
+
+
+@pytest.mark.parametrize("order", ["field", "download"])
+def test_the_first_job_of_a_model_tells_its_time_before_its_first_tile_is_encoded(
+    client: Any, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    real, go, began = Model.encode, Event(), Event()
+    monkeypatch.setattr(Model, "encode", lambda *given: (began.set(), go.wait(20), real(*given))[2])
+    monkeypatch.setattr(gallery.Gallery, "measure", lambda self, *given: self.speeds.update({given[0]: 1e5}))
+    picture = add(client)
+    wanted = {"model": "edsr-air", **({"scale": 2} if order == "download" else {})}
+    job = client.post(f"/api/pictures/{picture['id']}/{order}", json=wanted).json()
+    assert began.wait(20)
+    told = client.get(f"/api/jobs/{job['id']}").json()
+    go.set()
+    assert 550 < told["left"] <= 614.4  # 6,144 cells, a tenth of a second each
+    assert finished(client, job)["state"] == "done"
 
 
 def test_a_cancelled_job_stops_at_its_next_step(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -467,6 +485,14 @@ def test_nodata_is_shown_on_white_and_does_not_flatten_the_rest(client: Any, nod
         seen = np.asarray(Image.open(io.BytesIO(client.get(path).content)))
         assert (seen[: 5 * scale, : 7 * scale] == 255).all()
         assert seen[-1, -1, 0] > 250 and seen[7 * scale, 0, 0] < 90  # values span black to white
+    whole = {"model": "edsr-air", "mapping": [[0.5, 0, 0], [0, 0.5, 0], [0, 0, 1]], "size": [48, 64]}
+    job = client.post(f"{base}/view", json=whole).json()
+    assert finished(client, job)["state"] == "done"
+    with Image.open(io.BytesIO(client.get(f"/api/jobs/{job['id']}/result").content)) as image:
+        colours, alpha = np.split(np.asarray(image.convert("RGBA"), float), [3], axis=2)
+    assert (alpha[:10, :14] == 0).all() and (alpha[14:] == 255).all()
+    on_white = 255 + alpha / 255 * (colours - 255)
+    assert np.abs(on_white - seen).max() <= 3  # as the tile, which the loop has seen last
 
 
 def test_a_pixel_that_lacks_one_of_its_colours_is_shown(client: Any) -> None:

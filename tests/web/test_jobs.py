@@ -69,20 +69,57 @@ def test_a_view_is_encoded_while_a_file_is_made(queue: Queue) -> None:
     assert file.state == "running"
 
 
-def test_a_job_tells_how_far_it_is_and_how_long_it_takes(queue: Queue) -> None:
-    go = threading.Event()
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(jobs.time, "monotonic", lambda: self.now)
+
+
+def test_a_job_tells_how_far_it_is_and_how_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, told = Clock(monkeypatch), []
+
+    def after(seconds: float) -> tuple[float, float | None]:
+        clock.now += seconds
+        facts = job.describe()
+        return facts["share"], facts["left"]
 
     def work(job: Job) -> None:
-        go.wait(10)
-        job.report(0.25)
-        endless(job)
+        told.append(after(0))  # nothing is known
+        job.expected = 60
+        told.append(after(6))  # by the clock, before any report
+        told.append(after(74))  # later than expected, so that nothing is known again
+        job.report(0.5)  # after 80 seconds
+        told.append(after(0))  # the bar does not go back
+        told.append(after(30))
+        told.append(after(60))  # later than expected: 170 seconds for a half
+        job.report(0.96)
 
-    job = queue.start("download", work, {"name": "a.png"}, expected=60)
-    wait(lambda: job.state == "running")
-    assert 50 < job.describe()["left"] <= 60 and job.describe()["share"] == 0
+    job = Job("download", work, {"name": "a.png"}, "")
+    job.run()
+    assert told == [(0, None), (0.1, 54), (0.95, None), (0.95, 80), (0.95, 50), (0.95, 170)]
+    assert after(0) == (1, None) and job.describe()["name"] == "a.png"
+
+
+def test_pages_hear_of_a_job_while_it_has_nothing_to_report(queue: Queue) -> None:
+    go, shares = threading.Event(), []
+
+    def work(job: Job) -> None:
+        job.expected = 1000
+        go.wait(20)
+
+    async def listen() -> None:
+        async def gone() -> bool:
+            return len(shares) == 3
+
+        async for _ in queue.changes("page", gone):
+            shares.append(queue.describe("page")[0]["share"])
+
+    queue.start("field", work, page="page")
+    asyncio.run(asyncio.wait_for(listen(), 20))
     go.set()
-    wait(lambda: job.share == 0.5)
-    assert 0 < job.describe()["left"] < 20 and job.describe()["name"] == "a.png"
+    assert sorted(set(shares)) == shares
 
 
 def test_a_cancelled_job_runs_again_from_its_start(queue: Queue) -> None:

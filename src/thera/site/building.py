@@ -42,10 +42,12 @@ WEBGPU = (
 #: What a site's page has beside that of `thera app`. Nothing may be loaded from another host.
 HEAD = """\
     <meta name="description" content="Pictures at any size, in your browser: none leaves your computer." />
-    <meta name="theme-color" content="#17181a" />
+    <meta name="theme-color" media="(prefers-color-scheme: light)" content="#f7f6f3" />
+    <meta name="theme-color" media="(prefers-color-scheme: dark)" content="#17181a" />
     <meta http-equiv="Content-Security-Policy" content="default-src 'self' blob: data:; \
 script-src 'self' 'wasm-unsafe-eval'; worker-src 'self' blob:; style-src 'self' 'unsafe-inline'" />
     <link rel="manifest" href="manifest.webmanifest" />
+    <link rel="apple-touch-icon" href="apple-touch-icon.png" />
 """
 
 

@@ -107,8 +107,9 @@ def prepare_warped_picture(
     options: Options | None = None,
     file: FileOptions | None = None,
     outside: Outside | None = None,
+    picture: Picture | None = None,
 ) -> WarpedPicture:
-    """Reads `source`, and checks everything that warping it into `output` needs.
+    """Reads `source`, unless it is given as a `picture`, and checks all that warping it into `output` needs.
 
     `outside`: what is shown beyond the picture's edges; by default nothing if it has an alpha, else black.
     Beyond a horizon there is no edge, so "edge" shows nothing or black there.
@@ -116,7 +117,7 @@ def prepare_warped_picture(
     file = file or FileOptions()
     form = file.form or format_of(output)
     check_place(output, file.overwrite, source)
-    picture = file.read(source)
+    picture = picture or file.read(source)
     shape = picture.layout.size
     wanted, mapping = view(shape)
     size = TargetSize(size=wanted).for_image(shape)

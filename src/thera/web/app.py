@@ -157,31 +157,34 @@ def _orders(app: FastAPI, gallery: Gallery, queue: Queue) -> None:
         """Starts to encode. The job's result is the packed field; there is none if the page draws tiles."""
         entry, model = gallery.find(id), gallery.known(order.model)
         about = {"picture": id, "tiles": not gallery.drawn_live(entry, model)}
-        expected = gallery.seconds(entry, model) if entry.whole else None
+        top, left, bottom, right = order.region or (0, 0, *entry.shape)
 
         def work(job: Job) -> memoryview | None:
+            job.expected = gallery.seconds((bottom - top) * (right - left), model)
             return gallery.pack(entry, model, order.region, job.report)
 
-        return queue.start("field", work, about, order.page, expected).describe()
+        return queue.start("field", work, about, order.page).describe()
 
     @app.post("/api/pictures/{id}/download", status_code=202)
     def make_download(id: str, order: Order) -> dict[str, Any]:
         entry = gallery.find(id)
         name = check_order(gallery, entry, order)  # refused at once, if at all
-        seconds = gallery.seconds(entry, order.model)
-        expected = seconds and seconds * (4 if order.ensemble else 1)
+        cells = entry.cells * (4 if order.ensemble else 1)
+        expected = partial(gallery.seconds, cells, order.model)
         return started(entry, name, partial(write_result, gallery, entry, order=order), expected)
 
     @app.post("/api/pictures/{id}/view", status_code=202)
     def make_view(id: str, order: ViewOrder) -> dict[str, Any]:
         entry = gallery.find(id)
         name = prepared_view(gallery, entry, gallery.folder, order).output.name
-        return started(entry, name, partial(write_view, gallery, entry, order=order), None)
+        return started(entry, name, partial(write_view, gallery, entry, order=order), lambda: None)
 
     def started(
-        entry: Entry, name: str, write: Callable[..., Path], expected: float | None
+        entry: Entry, name: str, write: Callable[..., Path], expected: Callable[[], float | None]
     ) -> dict[str, Any]:
         def work(job: Job) -> Path:
+            job.expected = expected()
+
             def report(share: float) -> None:
                 if queue.forgotten:
                     job.cancel()
@@ -192,9 +195,7 @@ def _orders(app: FastAPI, gallery: Gallery, queue: Queue) -> None:
             job.about["bytes"] = written.stat().st_size
             return written
 
-        return queue.start(
-            "download", work, {"picture": entry.id, "name": name}, expected=expected
-        ).describe()
+        return queue.start("download", work, {"picture": entry.id, "name": name}).describe()
 
 
 def _jobs(app: FastAPI, gallery: Gallery, queue: Queue) -> None:

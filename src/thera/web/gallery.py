@@ -46,8 +46,8 @@ LEAST_KEPT = 64 << 20
 #: Sides in cells of encoded tiles. Large ones have less overlap; small ones are there sooner and take less
 #: memory. Of a picture that is encoded whole, of a part that is drawn live, of other parts, and the least.
 LARGEST_TILE, LIVE_TILE, SOON_TILE, SMALLEST_TILE = 512, 320, 192, 64
-#: Side of the picture that a model's speed is measured by.
-MEASURED = 96
+#: Sides of the pictures that a model's speed is measured by: when there is time, and before its first job.
+MEASURED, QUICK = 96, 64
 #: Bytes of a file's name: file systems take 255, and the name of a result is longer than its picture's.
 NAME_BYTES = 200
 
@@ -270,21 +270,28 @@ class Gallery:
             found.append((plane, TiledField(loaded, plane, options, side=side, tiles=kept)))
         return found
 
-    def measure(self, model: str) -> None:
-        """Finds out how long a model takes here, by a small picture."""
+    def measure(self, model: str, side: int = MEASURED, times: int = 3) -> None:
+        """Finds out how long a model takes here, by the fastest of some encodings of a small picture."""
         loaded = self._models.get(model) or load(model, *self._options)
-        picture = np.random.default_rng(0).random((MEASURED, MEASURED, 3), np.float32)
+        picture = np.random.default_rng(0).random((side, side, 3), np.float32)
         spent = []
-        for _ in range(3):  # the first is slower, and other programs may be busy
+        with self._encoding:
+            loaded.encode(picture[:8, :8])  # the first call also prepares the engine
+        for _ in range(times):  # other programs may be busy
             with self._encoding:
                 began = time.perf_counter()
                 loaded.encode(picture)
                 spent.append(time.perf_counter() - began)
-        self.speeds[model] = min(spent) * 1e6 / MEASURED**2
+        self.speeds[model] = min(spent) * 1e6 / side**2
 
-    def seconds(self, entry: Entry, model: str) -> float | None:
-        """How long a model takes to encode a picture here, about; None if it was not measured."""
-        return None if model not in self.speeds else self.speeds[model] * entry.cells / 1e6
+    def seconds(self, cells: int, model: str) -> float | None:
+        """How long a model takes to encode so many cells here, about; None for few of an unknown model."""
+        if model not in self.speeds:
+            if cells < QUICK**2:  # measuring takes longer
+                return None
+            self.model(model)
+            self.measure(model, QUICK, 1)
+        return self.speeds[model] * cells / 1e6
 
     def pack(
         self, entry: Entry, model: str, region: Box | None, progress: Callable[[float], object]

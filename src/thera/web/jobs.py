@@ -30,6 +30,8 @@ FORGOTTEN = 600.0
 KEPT, KEPT_BYTES = 100, 8 << 30
 #: Seconds between two messages to a page, and between two looks whether it is still there.
 PAUSE, LOOK = 0.1, 0.25
+#: The share from which a job's own pace is a better measure than what was expected.
+OWN_PACE = 0.02
 
 
 class Stopped(Exception):
@@ -68,14 +70,15 @@ class FairLock:
 class Job:
     """One piece of work. `about` is what pages are told of it; `page` is the one that alone waits for it."""
 
-    def __init__(
-        self, kind: Kind, work: Callable[[Job], Any], about: dict[str, Any], page: str, expected: float | None
-    ) -> None:
+    def __init__(self, kind: Kind, work: Callable[[Job], Any], about: dict[str, Any], page: str) -> None:
         self.id, self.kind, self.about, self.page = secrets.token_urlsafe(9), kind, about, page
         self.state: State = "queued"
         self.share, self.message, self.result = 0.0, "", None
+        #: Seconds that all of it takes, about; None if nothing is known.
+        self.expected: float | None = None
         self.began = self.ended = 0.0
-        self._work, self._expected, self._thread, self._lock = work, expected, 0, Lock()
+        self._reported = self._guess = 0.0  # the seconds of the last report, and the share by the clock
+        self._work, self._thread, self._lock = work, 0, Lock()
         self.changed: Callable[[], object] = lambda: None
 
     @property
@@ -84,21 +87,35 @@ class Job:
 
     def report(self, share: float) -> None:
         """Reports the share done. Raises `Stopped` if the job was cancelled."""
-        self.share = min(1.0, share)
+        share = min(1.0, share)
+        if share > self.share:
+            self.share, self._reported = share, time.monotonic() - self.began
         self.changed()
         if self.state == "cancelled":
             raise Stopped
 
     def describe(self) -> dict[str, Any]:
         facts = {"id": self.id, "kind": self.kind, "state": self.state, "message": self.message}
-        return {**facts, "share": round(self.share, 4), "left": self._left(), **self.about}
+        share, left = self._progress()
+        return {**facts, "share": round(share, 4), "left": left, **self.about}
 
-    def _left(self) -> float | None:
-        """Seconds that it still takes, about; None if nothing is known."""
-        spent = time.monotonic() - self.began if self.state == "running" else 0.0
-        if self.state == "running" and self.share >= 0.02:
-            return max(round(spent * (1 / self.share - 1), 1), 0.1)  # 0 would read as unknown
-        return None if self._expected is None else round(max(self._expected - spent, 1.0), 1)
+    def _progress(self) -> tuple[float, float | None]:
+        """The share that is done, and the seconds that it still takes, about; None if nothing is known.
+
+        The first report may come late, as that of a large tile does. Until then the clock says how far it is.
+        """
+        if self.state != "running":
+            return self.share, None
+        spent, left = time.monotonic() - self.began, 0.0
+        if self.share >= OWN_PACE:
+            rest = 1 / self.share - 1
+            left = self._reported * rest - (spent - self._reported)
+            left = left if left > 0 else spent * rest  # it has become slower
+        elif self.expected is not None:
+            self._guess = min(0.95, spent / max(self.expected, 0.01))
+            left = self.expected - spent
+        # 0 would read as unknown.
+        return max(self.share, self._guess), max(round(left, 1), 0.1) if left > 0 else None
 
     def cancel(self) -> None:
         """Ends it within an operator of the network."""
@@ -129,7 +146,7 @@ class Job:
 
     def again(self) -> Job:
         """The same job, to be run from its start. The earlier run may still be ending."""
-        job = Job(self.kind, self._work, self.about, self.page, self._expected)
+        job = Job(self.kind, self._work, self.about, self.page)
         job.id, job.changed = self.id, self.changed
         return job
 
@@ -182,10 +199,9 @@ class Queue:
         work: Callable[[Job], Any],
         about: dict[str, Any] | None = None,
         page: str = "",
-        expected: float | None = None,
     ) -> Job:
-        """Queues a job. One with a `page` is cancelled when that page is closed. `expected`: seconds."""
-        job = Job(kind, work, about or {}, page, expected)
+        """Queues a job. One with a `page` is cancelled when that page is closed."""
+        job = Job(kind, work, about or {}, page)
         job.changed = self.changed
         with self._lock:
             self._jobs[job.id] = job
@@ -248,9 +264,16 @@ class Queue:
 
     def describe(self, page: str = "") -> list[dict[str, Any]]:
         """All downloads, and what this page alone waits for."""
+        return [job.describe() for job in self._shown(page)]
+
+    def _shown(self, page: str) -> list[Job]:
         with self._lock:
             jobs = list(self._jobs.values())
-        return [job.describe() for job in jobs if job.kind == "download" or (page and job.page == page)]
+        return [job for job in jobs if job.kind == "download" or (page and job.page == page)]
+
+    def _works_for(self, page: str) -> bool:
+        """True while something runs that a page shows: its time passes without a report, too."""
+        return any(job.state == "running" for job in self._shown(page))
 
     async def changes(self, page: str, gone: Callable[[], Any]) -> AsyncGenerator[None]:
         """Yields when the page opens and after each change, until `await gone()` or the program ends."""
@@ -264,7 +287,7 @@ class Queue:
         changed.set()
         try:
             while not self.closed and not await gone():
-                if changed.is_set():
+                if changed.is_set() or self._works_for(page):
                     changed.clear()
                     yield
                     await asyncio.sleep(PAUSE)

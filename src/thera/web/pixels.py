@@ -59,10 +59,22 @@ class DisplayedPicture:
         """The pixels of a window, h×w×3 in [0, 1]."""
         return self._span.normalise(self._colours(box))
 
+    def picture(self) -> Picture:
+        """All of it as sRGB bytes, with its transparency."""
+        H, W = self.shape
+        samples = np.empty((H, W, len(self._bands) + (self._alpha is not None)), np.uint8)
+        count = max(1, BAND_PIXELS // W)
+        for top in range(0, H, count):
+            rows = slice(top, min(top + count, H))
+            colours, _ = self._samples.read((top, 0, rows.stop, W), self._bands)
+            samples[rows, :, : len(self._bands)] = _bytes(colours, self._span)
+            if self._alpha is not None:
+                samples[rows, :, -1] = _bytes(self._picture.samples[rows, :, -1], self._alpha)
+        return Picture.of_channels(samples)
+
     def bytes(self, box: Box) -> NDArray[np.uint8]:
         """The pixels of a window, h×w×3 bytes."""
-        colours = self._colours(box)
-        return colours if colours.dtype == np.uint8 else eight_bits(self._span.normalise(colours))
+        return _bytes(self._colours(box), self._span)
 
     def _colours(self, box: Box) -> NDArray:
         colours, _ = self._samples.read(box, self._bands)
@@ -86,6 +98,10 @@ class DisplayedPicture:
             box = (left - first, low - above, right - first, high - above)
             out[start:stop] = np.asarray(part.resize((w, stop - start), Image.Resampling.BOX, box=box))
         return out
+
+
+def _bytes(samples: NDArray, span: Range) -> NDArray[np.uint8]:
+    return samples if samples.dtype == np.uint8 else eight_bits(span.normalise(samples))
 
 
 def eight_bits(values: NDArray) -> NDArray[np.uint8]:

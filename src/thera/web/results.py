@@ -104,7 +104,10 @@ def prepared_view(
         return order.size, Projective(numbers, order.size, inverse=True)
 
     model = gallery.model(gallery.known(order.model))
-    return prepare_warped_picture(entry.path, output, model, view, options, outside="transparent")
+    shown = entry.shown.picture()
+    return prepare_warped_picture(
+        entry.path, output, model, view, options, outside="transparent", picture=shown
+    )
 
 
 def _prepared(gallery: Gallery, entry: Entry, folder: Path, order: Order, memory: int | None) -> Job:

@@ -5,11 +5,12 @@ import { encodedPixels } from "./scaling.js";
 
 const IDLE = 60_000; // milliseconds after which a worker without work ends, and its memory is free again
 const TICK = 250; // milliseconds between two estimates of the progress
-const FIRST_SPEED = 6000; // pixels a second of the smallest model, until it is measured
 const SPEED = "thera-speed";
 
 /** @typedef {{ key: string, blob: File }} Source */
-/** @typedef {{ progress?: (share: number) => void, signal?: AbortSignal }} Watch */
+/** Progress: the share done, and the seconds left if they are known.
+ * @typedef {(share: number, left: number | null) => void} Progress */
+/** @typedef {{ progress?: Progress, signal?: AbortSignal }} Watch */
 
 export class Engine {
   /** @param {any} site the content of site.json */
@@ -51,10 +52,10 @@ export class Engine {
     return found;
   }
 
-  /** Seconds to encode so many pixels, halos included. */
+  /** Seconds to encode so many pixels, halos included; 0 before anything was measured. */
   seconds(name, pixels) {
     const work = this.model(name).work / this.site.models[0].work;
-    return (pixels * work) / (this.measured || FIRST_SPEED);
+    return this.measured && (pixels * work) / this.measured;
   }
 
   /** Seconds that a picture of this shape takes. */
@@ -108,13 +109,13 @@ export class Engine {
 /**
  * @typedef {Object} Task
  * @property {any} message to the worker
- * @property {(share: number) => void} progress
- * @property {() => number} expected seconds
+ * @property {Progress} progress
+ * @property {() => number} expected seconds; 0 if nothing is known
  * @property {(result: any) => void} resolve
  * @property {(error: Error) => void} reject
  * @property {number} share that the worker has reported
- * @property {number} part the first share that it has reported: that of a tile
- * @property {number} since when it has reported, in milliseconds
+ * @property {number} began in milliseconds
+ * @property {number} since seconds from then to that report
  * @property {ReturnType<typeof setInterval> | undefined} ticking
  */
 
@@ -141,7 +142,9 @@ class Lane {
     const { progress = () => {}, signal } = watch;
     return new Promise((resolve, reject) => {
       /** @type {Task} */
-      const task = { message, progress, expected, resolve, reject, share: 0, part: 0, since: 0, ticking: undefined };
+      const task = {
+        message, progress, expected, resolve, reject, share: 0, began: 0, since: 0, ticking: undefined,
+      };
       if (signal?.aborted) return reject(aborted());
       signal?.addEventListener("abort", () => this.#drop(task));
       this.queue.push(task);
@@ -175,6 +178,7 @@ class Lane {
     const [task] = this.queue.splice(this.queue[0].message.task === "tile" ? last : 0, 1);
     this.running = task;
     clearTimeout(this.resting);
+    task.progress(0, null);
     this.#run(task).then(task.resolve, task.reject).finally(() => {
       clearInterval(task.ticking);
       if (this.running === task) this.running = null;
@@ -206,25 +210,29 @@ class Lane {
     const { model } = task.message;
     if (model && !this.models.has(model)) {
       const { threads } = this.engine.how;
-      await this.#send({ task: "load", model: this.engine.model(model), threads, webgpu: this.webgpu }, task);
+      const measure = !this.engine.measured;
+      const load = { task: "load", model: this.engine.model(model), threads, webgpu: this.webgpu, measure };
+      this.engine.learn(model, await this.#send(load, task));
       this.models.add(model);
     }
     this.#estimate(task);
     return this.#send(task.message, task);
   }
 
-  // Between two reports of the worker, the progress is what the clock says.
+  // Until the first report of the worker, the clock says how far it is.
   /** @param {Task} task */
   #estimate(task) {
-    task.share = task.part = 0;
-    task.since = performance.now();
+    Object.assign(task, { share: 0, began: performance.now(), since: 0 });
     const expected = task.expected();
-    task.ticking = setInterval(() => {
-      const passed = (performance.now() - task.since) / 1000;
-      const part = task.part || 1;
-      const guess = expected ? Math.min(0.95 * part, passed / expected) : 0;
-      task.progress(Math.min(0.99, task.share + guess));
-    }, TICK);
+    const tick = () => {
+      const spent = (performance.now() - task.began) / 1000;
+      const rest = 1 / task.share - 1;
+      const soon = task.since * rest - (spent - task.since);
+      const left = task.share ? (soon > 0 ? soon : spent * rest) : expected - spent;
+      task.progress(task.share || (expected ? Math.min(0.95, spent / expected) : 0), left > 0 ? left : null);
+    };
+    tick();
+    task.ticking = setInterval(tick, TICK);
   }
 
   /** @param {any} message @param {Task} task @returns {Promise<any>} */
@@ -235,11 +243,9 @@ class Lane {
       worker.onmessage = ({ data }) => {
         if (data.id !== id) return;
         if ("progress" in data) {
-          task.part ||= data.progress;
           task.share = data.progress;
-          task.since = performance.now();
+          task.since = (performance.now() - task.began) / 1000;
           this.engine.learn(message.model, data.speed);
-          task.progress(data.progress);
         } else if ("error" in data) {
           reject(new Error(data.error));
         } else {

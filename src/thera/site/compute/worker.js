@@ -12,6 +12,7 @@ import { scaled, tileCuts } from "./scaling.js";
 
 const SITE = new URL("../", import.meta.url);
 const KEPT = 288 << 20; // bytes of encoded tiles that are kept for the view
+const MEASURED = 96; // side of the picture that a model's speed is measured by before its first work
 const VIEW_TILE = 192; // cells of a tile that is encoded for the view of a model drawn as tiles
 
 /** Runs `work` when no other worker of this site computes, in this tab or another: two at once are no faster. */
@@ -23,15 +24,17 @@ const networks = new Map(); // name -> network
 const pictures = new Map(); // file and colours -> picture
 
 const tasks = {
-  /** Loads the runtime and a model. */
-  async load({ model, threads, webgpu }) {
+  /** Loads the runtime and a model; gives its speed if asked to measure it. */
+  async load({ model, threads, webgpu, measure }) {
     runtime ??= loadRuntime(new URL("runtime/", SITE).href, { threads, webgpu });
     const ort = await runtime;
     if (!networks.has(model.name)) {
       const url = new URL(model.file, SITE).href;
       networks.set(model.name, await Network.load(ort, { ...model, url }, new URL("compute/", SITE).href, webgpu));
     }
-    networks.get(model.name).model = model;
+    const loaded = networks.get(model.name);
+    loaded.model = model;
+    return measure ? turn(() => measuredSpeed(loaded)) : 0;
   },
 
   /** The shape of a picture, and what its owner should know. */
@@ -114,9 +117,22 @@ const tasks = {
   },
 };
 
+/** How many pixels a second a network encodes, by a small picture. */
+async function measuredSpeed(loaded) {
+  const noise = Float32Array.from({ length: 3 * MEASURED ** 2 }, Math.random);
+  let speed = 0;
+  for (const side of [8, MEASURED]) { // the first encoding is slower
+    await loaded.encode([0, 0, side, side], [side, side], () => noise.subarray(0, 3 * side ** 2));
+    speed = speedOf(loaded);
+    loaded.encoded = { pixels: 0, seconds: 0 };
+  }
+  return speed;
+}
+
 /** Tells the share that is done, and how many pixels a second were encoded so far, halos included. */
-const report = (id, share, { encoded }) =>
-  postMessage({ id, progress: share, speed: encoded.seconds ? encoded.pixels / encoded.seconds : 0 });
+const report = (id, share, loaded) => postMessage({ id, progress: share, speed: speedOf(loaded) });
+
+const speedOf = ({ encoded }) => (encoded.seconds ? encoded.pixels / encoded.seconds : 0);
 
 /** @param {{ key: string, blob: File }} file */
 function opened({ key, blob }, managed) {

@@ -31,7 +31,6 @@ const FORMATS = [
   { name: "jpeg", lossy: true, alpha: false },
   { name: "webp", lossy: true, alpha: true },
 ];
-const PERIOD = 200; // milliseconds between two reports of the same job
 
 /** @implements {Backend} */
 export class BrowserBackend {
@@ -79,7 +78,8 @@ export class BrowserBackend {
   #tell() {
     const speeds = /** @type {Record<string, number>} */ ({});
     if (this.engine.measured) {
-      for (const { name } of this.site.models) speeds[name] = this.engine.seconds(name, 1e6);
+      // With the halos of tiles, as the time that is left has them.
+      for (const { name } of this.site.models) speeds[name] = this.engine.estimate(name, [1000, 1000]);
     }
     const pictures = [...this.#pictures.values()].map(({ picture }) => picture);
     this.#listener({ pictures, jobs: [...this.#jobs.values()].map(({ job }) => ({ ...job })), speeds });
@@ -205,16 +205,8 @@ export class BrowserBackend {
     /** @type {any} */
     const job = { id: `job${++this.#count}`, state: "queued", share: 0, left: null, message: "", ...facts };
     const entry = { job, stop: new AbortController(), result: null, url: "", run: (/** @type {AbortSignal} */ signal) => {
-      let [began, told] = [0, 0];
-      const progress = (/** @type {number} */ share) => {
-        const now = performance.now();
-        began ||= now;
-        const passed = (now - began) / 1000;
-        job.state = "running";
-        job.share = Math.max(job.share, share);
-        job.left = share > 0.02 && passed > 1 ? (passed / share) * (1 - share) : null;
-        if (now - told < PERIOD && share < 1) return;
-        told = now;
+      const progress = (/** @type {number} */ share, /** @type {number | null} */ left) => {
+        Object.assign(job, { state: "running", share: Math.max(job.share, share), left });
         this.#tell();
       };
       return work({ progress, signal });

@@ -85,9 +85,8 @@ import { download, reason } from "./viewer/field.js";
  *   string | Promise<string>} tile the URL of a tile
  * @property {(picture: Picture, model: string, region: number[] | null) => Promise<Job>} encode starts a job.
  * `region`: [top, left, bottom, right]; null for all of it
- * @property {(job: Job, options: {signal?: AbortSignal, progress?: (share: number) => void}) =>
- *   Promise<Uint8Array | null>} field the packed field that an encoding job has made, once; null if it is drawn
- * in tiles
+ * @property {(job: Job) => Promise<Uint8Array | null>} field the packed field that an encoding job has made, once;
+ * null if it is drawn in tiles
  * @property {(picture: Picture, order: Order) => Promise<Job>} download starts a job. Rejects with a sentence
  * if the order cannot be met
  * @property {(picture: Picture, view: View) => Promise<Job>} view starts a download of what is seen
@@ -161,14 +160,10 @@ export class ServerBackend {
     return call("POST", `pictures/${picture.id}/field`, { model, region, page: this.#page });
   }
 
-  /**
-   * @param {Job} job
-   * @param {{signal?: AbortSignal, progress?: (share: number) => void}} options
-   * @returns {Promise<Uint8Array | null>}
-   */
-  async field(job, options = {}) {
+  /** @param {Job} job @returns {Promise<Uint8Array | null>} */
+  async field(job) {
     if (job.tiles) return this.remove(job).then(() => null, () => null);
-    return download(this.result(job), options);
+    return download(this.result(job));
   }
 
   /** @param {Picture} picture @param {Order} order @returns {Promise<Job>} */

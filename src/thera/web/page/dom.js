@@ -48,10 +48,12 @@ export function check(name, value) {
  * @param {HTMLElement} list
  * @param {unknown} key
  * @param {() => Node[]} items
+ * @param {() => void} then after it was drawn
  */
-export function fill(list, key, items) {
+export function fill(list, key, items, then = () => {}) {
   const text = JSON.stringify(key);
   if (list.dataset.key === text) return;
   list.dataset.key = text;
   list.replaceChildren(...items());
+  then();
 }

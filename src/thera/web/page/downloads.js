@@ -58,7 +58,8 @@ export function createDownloads(store, actions, backend) {
     const last = active.at(-1) ?? jobs[0];
     $("bar-jobs").hidden = !last;
     const others = active.length > 1 ? ` · ${active.length - 1} more` : "";
-    if (last) write($("bar-jobs"), `${last.name}: ${describe(last)}${others}`);
+    write($("bar-name"), last?.name ?? "");
+    write($("bar-progress"), last ? ` · ${describe(last)}${others}` : "");
   });
 }
 

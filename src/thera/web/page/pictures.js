@@ -17,7 +17,8 @@ export function createPictures(store, actions, backend) {
     const picture = currentOf(state);
     document.body.classList.toggle("empty", !picture);
     document.body.classList.toggle("opening", !picture && (state.uploads.length > 0 || !state.connected));
-    write($("title"), picture ? `${picture.name} · ${picture.width} × ${picture.height}` : "");
+    write($("title-name"), picture?.name ?? "");
+    write($("title-size"), picture ? ` · ${picture.width} × ${picture.height}` : "");
     fill($("notes"), picture?.notes ?? [], () => (picture?.notes ?? []).map((note) => make("li", {}, note)));
     $("strip").hidden = state.pictures.length < 2;
     write($("all-count"), `${state.pictures.length} pictures`);
@@ -35,7 +36,7 @@ export function createPictures(store, actions, backend) {
             make("img", { src: backend.thumbnail(each), alt: "", loading: "lazy" })),
           make("button",
             { class: "shut", "aria-label": `Close ${each.name}`, title: "Close", onclick: () => actions.close(each) },
-            "×"))));
+            "×"))), () => $("pictures").querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }));
     fill($("uploads"), state.uploads.map(({ id }) => id), () =>
       state.uploads.map(({ id, name }) =>
         make("li", { "data-id": id },

@@ -134,7 +134,7 @@ export function statusOf(state) {
     const waits = job?.state === "queued";
     const time = job?.left && phase === "working" ? ` · ${about(job.left)} left` : "";
     const text = waits ? `${model} waits for other work` : `${model} is working out the detail${time}`;
-    return say(text, { share: phase === "loading" ? drawn.share : (job?.share ?? 0), action: "cancel" });
+    return say(text, { share: phase === "loading" ? 1 : (job?.share ?? 0), action: "cancel" });
   }
   if (phase === "failed") return say(encoding?.message ?? "", { action: "restart" });
   if (phase === "stopped") return say("Stopped. You see plain bicubic enlargement", { action: "restart" });

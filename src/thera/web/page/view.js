@@ -91,8 +91,7 @@ export function createView(store, backend, element) {
     const encoding = store.state.encoding;
     const mine = () => store.state.encoding?.job === job.id;
     try {
-      const progress = (/** @type {number} */ share) => mine() && store.set({ drawn: { ...store.state.drawn, share } });
-      const bytes = await backend.field(job, { progress });
+      const bytes = await backend.field(job);
       if (!mine() || !encoding) return;
       if (bytes && viewer.painter) await viewer.setField(bytes, encoding.region?.slice(0, 2));
       else viewer.useTiles(tileReason());
