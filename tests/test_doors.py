@@ -89,7 +89,9 @@ def through_array(case: Case, model: Model, tmp_path: Path) -> np.ndarray:
 def through_tensor(case: Case, model: Model, tmp_path: Path) -> np.ndarray:
     torch = pytest.importorskip("torch")
     tensor = torch.from_numpy(np.moveaxis(case.samples, 2, 0).copy())
-    return np.moveaxis(thera.upscale(tensor, case.scale, model=model, ensemble=True, **case.meaning).numpy(), 0, 2)
+    return np.moveaxis(
+        thera.upscale(tensor, case.scale, model=model, ensemble=True, **case.meaning).numpy(), 0, 2
+    )
 
 
 def through_dask(case: Case, model: Model, tmp_path: Path) -> np.ndarray:

@@ -16,6 +16,7 @@ from thera.errors import ImageFileError, InvalidInput
 from thera.geo.files import Item
 from thera.geo.ome_tiff import is_ome_tiff, prepare_ome_tiff
 from thera.imaging.sizing import TargetSize
+from thera.imaging.tiff import read_tiff
 from thera.tiled import Options
 
 SPACE = "{http://www.openmicroscopy.org/Schemas/OME/2016-06}"
@@ -223,6 +224,19 @@ def test_what_does_not_fit_is_refused_with_a_sentence(model, planes, tmp_path):
     comma = text.replace("<Pixels ", '<Pixels PhysicalSizeX="0,5" ')
     refused(comma, 'PhysicalSizeX="0,5" is not a number')
     refused(text, "no whole-number scale", scale=1.5, options=Options(consistent=True))
+
+
+@pytest.mark.parametrize("truncate", [False, True], ids=["pages", "one_page"])
+def test_a_stack_of_imagejs_is_refused_with_a_recipe_that_works(model, tmp_path, truncate):
+    """Of large stacks, ImageJ writes a page for the first plane only."""
+    stack = np.random.default_rng(0).integers(0, 60_000, (2, 3, 24, 20), np.uint16)
+    source = tmp_path / "stack.tif"
+    tifffile.imwrite(source, stack, imagej=True, metadata={"axes": "ZCYX"}, truncate=truncate)
+    with pytest.raises(ImageFileError, match="an ImageJ stack of 6 planes") as refused:
+        read_tiff(source, lambda width, height: None)
+    exec(str(refused.value).partition("In Python: ")[2], {})
+    with scaled(source.with_suffix(".ome.tif"), model, 1) as file:
+        np.testing.assert_array_equal(file.asarray(), stack)
 
 
 def test_a_damaged_plane_leaves_no_output(model, planes, tmp_path):
