@@ -273,15 +273,20 @@ def test_info_describes_all_planes_and_a_picture_of_them_is_refused(planes, tmp_
     assert json.loads(run("info", source, "--json").stdout) == {
         "name": "cells.ome.tif",
         "kind": "OME-TIFF",
-        "size": "32×24",
-        "planes": "6 (2 channels, 3 depths)",
+        "size": [32, 24],
+        "planes": {"all": 6, "channels": 2, "depths": 3, "times": 1},
         "depth": "16-bit",
-        "pixel size": "0.25 µm × 0.5 µm × 2.0 µm",
+        "pixel size": [[0.25, "µm"], [0.5, "µm"], [2.0, "µm"]],
     }
+    shown = run("info", source).stdout
+    for text in ("32×24", "6 (2 channels, 3 depths)", "0.25 µm × 0.5 µm × 2 µm"):
+        assert f"  {text}\n" in shown
     result = run("upscale", source, tmp_path / "cells.png", "-s", 2, "-m", "edsr-air")
     assert result.return_value == 1 and "an OME-TIFF of 6 planes" in result.output
     with tifffile.TiffWriter(source, ome=True) as writer:
         writer.write(planes[0, 0], metadata={"axes": "YX"})
         writer.write(planes[0, :, :20], metadata={"axes": "ZYX"})
     several = json.loads(run("info", source, "--json").stdout)
-    assert several["size"] == ["32×24", "32×20"] and several["planes"] == ["1", "3 (3 depths)"]
+    assert several["size"] == [[32, 24], [32, 20]]
+    assert [planes["all"] for planes in several["planes"]] == [1, 3]
+    assert "  1, 3 (3 depths)\n" in run("info", source).stdout
