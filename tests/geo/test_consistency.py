@@ -4,9 +4,11 @@ import dask.array as da
 import numpy as np
 import pytest
 import rasterio
+import xarray as xr
 from click.testing import CliRunner
 
 import thera
+import thera.xarray
 from thera.cli.main import cli
 from thera.dask import upscale
 from thera.errors import InvalidInput
@@ -89,6 +91,8 @@ def test_arrays_and_chunks_agree_with_their_input(model, photo):
     np.testing.assert_array_equal(means(whole, 2, 2), image)
     lazy = upscale(da.from_array(image, (30, 90, 1)), 2, "edsr-air", consistent=True)
     np.testing.assert_array_equal(means(lazy.compute(scheduler="synchronous"), 2, 2), image)
+    scene = xr.DataArray(image, dims=("y", "x", "band")).thera.upscale(2, "edsr-air", consistent=True)
+    np.testing.assert_array_equal(means(scene.values, 2, 2), image)
     with pytest.raises(InvalidInput, match="no whole-number scale"):
         thera.upscale(image, 1.5, model=model, consistent=True)
 

@@ -1,5 +1,6 @@
 """Rasters as people have them: read as they are meant, or refused with a sentence that is true."""
 
+import re
 import subprocess
 import sys
 
@@ -140,6 +141,17 @@ def test_other_formats_of_gdal_are_rasters(make, small, tmp_path, driver, suffix
     with rasterio.open(path) as given, rasterio.open(upscaled(path)) as dataset:
         assert dataset.crs == given.crs and dataset.transform.a == given.transform.a / 2
         assert dataset.shape == (48, 60)
+
+
+def test_a_file_of_several_rasters_names_them_and_one_of_them_is_scaled(make, small, tmp_path):
+    path = tmp_path / "ocean.nc"
+    rasterio.shutil.copy(make(np.stack([small, small]).astype(np.int32)), path, driver="netCDF")
+    with pytest.raises(ImageFileError, match="holds 2 rasters: give the name of one of them") as refused:
+        describe(path)
+    name = re.search("'(.*?)'", str(refused.value))[1]
+    assert name.endswith("ocean.nc:Band1")
+    with rasterio.open(upscaled(name, tmp_path / "out.tif")) as dataset:
+        assert (dataset.count, dataset.shape) == (1, (48, 60)) and dataset.crs.to_epsg() == 32633
 
 
 def test_a_picture_with_a_world_file_keeps_its_place_in_a_tiff(tmp_path, small):
