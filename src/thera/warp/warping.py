@@ -94,8 +94,8 @@ class Warp:
             if ((points >= 0) & (points <= np.array(self.shape))).all(axis=-1).any():
                 return
         raise InvalidInput(
-            "Nothing of the input lies in the output: check --bounds and --to, or the matrix and whether it"
-            " needs --inverse."
+            "Nothing of the input lies in the output: check --bounds and --to, or --camera, or the matrix"
+            " and whether it needs --inverse."
         )
 
     def work(self, size: tuple[int, int]) -> tuple[float, float]:
