@@ -374,7 +374,7 @@ def tile(
     model: str,
     quick: bool,
     device: str = "auto",
-    precision: str = "f32",
+    precision: str | None = None,
     size: int = 10_980,
     gib: int = 4,
     limit: float = 0,
@@ -382,7 +382,7 @@ def tile(
     """A Sentinel-2 tile: four bands of 10,980×10,980 pixels of 16 bits."""
     stop_after(limit)
     side, bands = size // 10 if quick else size, 4
-    network = thera.load(model, device=device, precision=precision)
+    network = thera.load(model, device=device, **({"precision": precision} if precision else {}))
     where = network.info.device
     print(f"{side}×{side}, {bands} bands, at ×{SCALE:g} with {network}, on {machine(where)}", flush=True)
     pixels, done, last = (SCALE * side) ** 2, 0, 0.0
@@ -441,7 +441,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller rasters")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS][:-1])
     parser.add_argument("--device", default="auto", help="for the tile")
-    parser.add_argument("--precision", default="f32", help="for the tile, as bf16")
+    parser.add_argument("--precision", help="for the tile, such as bf16; by default that of thera.load")
     parser.add_argument("--gib", type=int, default=4, help="the memory limit for the tile (--memory)")
     parser.add_argument("--size", type=int, default=10_980, help="the side of the tile in pixels")
     parser.add_argument("--limit", type=float, default=0, help="stop the tile after so many seconds")

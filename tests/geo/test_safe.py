@@ -71,14 +71,15 @@ def test_bands_of_twenty_metres_are_brought_to_ten(product, tmp_path):
         assert dataset.shape == (24, 30) and dataset.transform.a == 10
 
 
-def test_products_and_jpeg_2000_files_are_part_of_a_folder(product, tmp_path):
+def test_products_jpeg_2000_and_virtual_files_are_part_of_a_folder(product, tmp_path):
     folder, out = tmp_path / "scenes", tmp_path / "out"
     folder.mkdir()
     product.rename(folder / product.name)
     band = next((folder / product.name).glob("GRANULE/*/*/R20m/*B05*"))
     rasterio.shutil.copy(band, folder / "alone.jp2", driver="JP2OpenJPEG")
+    rasterio.shutil.copy(band, folder / "virtual.vrt", driver="VRT")
     upscaled(folder, out, "-s", 2)
-    assert sorted(path.name for path in out.iterdir()) == [f"{product.stem}.tif", "alone.tif"]
+    assert sorted(path.name for path in out.iterdir()) == [f"{product.stem}.tif", "alone.tif", "virtual.tif"]
 
 
 def test_what_is_missing_is_said(product, tmp_path):
