@@ -189,8 +189,9 @@ def test_shards_filters_and_order_are_kept(program, tmp_path):
     values = np.random.default_rng(0).integers(0, 65536, (64, 64)).astype("u2")
     shards = {"chunks": (16, 16), "shards": (32, 32)}
     old = {"chunks": (16, 16), "zarr_format": 2, "order": "F", "filters": [numcodecs.Delta("u2")]}
-    zarr.create_array(tmp_path / "shards.zarr", data=values, **shards)
-    zarr.create_array(tmp_path / "old.zarr", data=values, **old)
+    keys = {form: {"name": form, "separator": "/" if form == "v2" else "."} for form in ("v2", "default")}
+    zarr.create_array(tmp_path / "shards.zarr", data=values, chunk_key_encoding=keys["default"], **shards)
+    zarr.create_array(tmp_path / "old.zarr", data=values, chunk_key_encoding=keys["v2"], **old)
     dataset = xr.Dataset({"height": (("y", "x"), values)})
     dataset.height.encoding = shards
     dataset.to_zarr(tmp_path / "set.zarr", zarr_format=3, consolidated=False)
@@ -208,6 +209,11 @@ def test_shards_filters_and_order_are_kept(program, tmp_path):
             assert scaled.shape == (size, size)
             for what in ("chunks", "shards", "filters", "order", "compressors"):
                 assert getattr(scaled, what) == getattr(given, what), what
+            if not array:  # names of files, like c.0.1 or 0/1
+                first = scaled.metadata.encode_chunk_key((0, 0))
+                assert (
+                    first == given.metadata.encode_chunk_key((0, 0)) != ("0.0" if name == "old" else "c/0/0")
+                )
             if size == 96:
                 assert np.abs(scaled[:].astype(int) - whole).max() <= 1
 

@@ -9,6 +9,8 @@ import xarray as xr
 import thera
 import thera.xarray
 from thera.errors import InvalidInput
+from thera.geo.upscaling import prepare_raster
+from thera.imaging.sizing import TargetSize
 
 NORTH, WEST, STEP = 4_600_000.0, 500_000.0, 10.0
 #: What the program takes for granted of raster files, and the accessor of arrays.
@@ -64,6 +66,26 @@ def test_rasterio_sees_the_same_bounds_and_crs(cheap, scene):
     scaled = scene.thera.upscale(1.7)
     assert scaled.rio.crs == scene.rio.crs
     np.testing.assert_allclose(scaled.rio.bounds(), scene.rio.bounds(), atol=1e-6 * STEP)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_rasters_that_rioxarray_opens_become_what_the_program_makes(photo, tmp_path, masked):
+    rioxarray, rasterio = pytest.importorskip("rioxarray"), pytest.importorskip("rasterio")
+    bands = np.rint(np.moveaxis(photo, 2, 0)[:, :40, :50] * 9000 + 200).astype(np.int16)
+    bands[:, :9, :12] = -999
+    profile = {"height": 40, "width": 50, "count": 3, "dtype": "int16", "nodata": -999, "crs": "EPSG:32633"}
+    place = rasterio.Affine(10, 0, 400_000, 0, -10, 6_600_000)
+    with rasterio.open(tmp_path / "in.tif", "w", transform=place, **profile) as dataset:
+        dataset.write(bands)
+    source, output = tmp_path / "in.tif", tmp_path / "out.tif"
+    prepare_raster(source, output, thera.load("edsr-air"), TargetSize(scale=2)).run()
+    scaled = rioxarray.open_rasterio(source, masked=masked).thera.upscale(2, "edsr-air")
+    expected = rioxarray.open_rasterio(output, masked=masked)
+    assert scaled.rio.crs == expected.rio.crs and scaled.rio.bounds() == expected.rio.bounds()
+    assert scaled.rio.nodata == expected.rio.nodata or masked
+    assert scaled.rio.encoded_nodata == expected.rio.encoded_nodata
+    np.testing.assert_array_equal(np.isnan(scaled), np.isnan(expected))
+    np.testing.assert_allclose(scaled, expected, atol=2 if masked else 1)  # floats are not rounded
 
 
 def test_chunks_stay_lazy_and_arrays_are_computed(cheap, scene):

@@ -4,12 +4,17 @@ import dask.array as da
 import numpy as np
 import pytest
 import rasterio
+import xarray as xr
 from click.testing import CliRunner
 
 import thera
+import thera.xarray
 from thera.cli.main import cli
 from thera.dask import upscale
 from thera.errors import InvalidInput
+from thera.geo.upscaling import RasterOptions, prepare_raster
+from thera.imaging.sizing import TargetSize
+from thera.tiled import Options
 from thera.values.consistency import cubic_slack, with_means
 
 
@@ -89,6 +94,8 @@ def test_arrays_and_chunks_agree_with_their_input(model, photo):
     np.testing.assert_array_equal(means(whole, 2, 2), image)
     lazy = upscale(da.from_array(image, (30, 90, 1)), 2, "edsr-air", consistent=True)
     np.testing.assert_array_equal(means(lazy.compute(scheduler="synchronous"), 2, 2), image)
+    scene = xr.DataArray(image, dims=("y", "x", "band")).thera.upscale(2, "edsr-air", consistent=True)
+    np.testing.assert_array_equal(means(scene.values, 2, 2), image)
     with pytest.raises(InvalidInput, match="no whole-number scale"):
         thera.upscale(image, 1.5, model=model, consistent=True)
 
@@ -101,7 +108,7 @@ def test_what_alpha_hides_is_no_value_to_agree_with():
     assert result[result[..., 3] > 1000][:, :3].min() > 35000
 
 
-def test_rasters_agree_with_their_input_in_every_frame(make, photo, monkeypatch):
+def test_rasters_agree_with_their_input_in_every_frame(make, model, photo, monkeypatch):
     """At ×3 frames cut input pixels, and so do bounds."""
     bands = np.rint(np.stack([photo[:50, :60], 1 - photo[:50, :60]]) * 4000 + 300).astype(np.int16)
     bands[:, :7, :9] = -999
@@ -121,3 +128,6 @@ def test_rasters_agree_with_their_input_in_every_frame(make, photo, monkeypatch)
     part = run("--consistent", "--bounds", "400104,6599701,400300,6599899")
     height, width = part.shape[:2]
     np.testing.assert_array_equal(part, every[30 : 30 + height, 31 : 31 + width])
+    file = RasterOptions(overwrite=True)
+    with pytest.raises(InvalidInput, match="60×50 to 78×65 is no whole-number scale"):
+        prepare_raster(source, output, model, TargetSize(scale=1.3), Options(consistent=True), file)

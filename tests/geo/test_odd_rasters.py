@@ -1,7 +1,10 @@
 """Rasters as people have them: read as they are meant, or refused with a sentence that is true."""
 
+import re
 import subprocess
 import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pyproj
@@ -18,7 +21,9 @@ from thera.cli.main import cli
 from thera.errors import ImageFileError, InvalidInput
 from thera.geo.crs import Reprojection, reprojected
 from thera.geo.raster import describe
+from thera.geo.upscaling import prepare_raster
 from thera.geo.warped_rasters import prepare_warped_raster
+from thera.imaging.sizing import TargetSize
 from thera.warp.mappings import Projective
 from thera.warp.pictures import prepare_warped_picture
 
@@ -140,6 +145,40 @@ def test_other_formats_of_gdal_are_rasters(make, small, tmp_path, driver, suffix
     with rasterio.open(path) as given, rasterio.open(upscaled(path)) as dataset:
         assert dataset.crs == given.crs and dataset.transform.a == given.transform.a / 2
         assert dataset.shape == (48, 60)
+
+
+def test_a_file_of_several_rasters_names_them_and_one_of_them_is_scaled(make, small, tmp_path):
+    path = tmp_path / "ocean.nc"
+    rasterio.shutil.copy(make(np.stack([small, small]).astype(np.int32)), path, driver="netCDF")
+    with pytest.raises(ImageFileError, match="holds 2 rasters: give the name of one of them") as refused:
+        describe(path)
+    name = re.search("'(.*?)'", str(refused.value))[1]
+    assert name.endswith("ocean.nc:Band1")
+    with rasterio.open(upscaled(name, tmp_path / "out.tif")) as dataset:
+        assert (dataset.count, dataset.shape) == (1, (48, 60)) and dataset.crs.to_epsg() == 32633
+
+
+def test_what_gdal_fails_to_read_is_not_called_damaged_for_sure(make, model, small, tmp_path):
+    """Some drivers open files that they cannot read, such as texts in NetCDF."""
+    path = make(small[None], compress="deflate")
+    path.write_bytes(path.read_bytes()[:-40] + bytes(40))
+    with pytest.raises(ImageFileError, match=r"scene.tif cannot be read, and may be damaged \("):
+        prepare_raster(path, tmp_path / "out.tif", model, TargetSize(scale=2)).run()
+
+
+def test_a_raster_without_pixels_is_refused(monkeypatch):
+    """As GDAL's driver of NOAA's level 1b opens some."""
+    empty = SimpleNamespace(count=1, shape=(0, 409), height=0, width=409)
+    monkeypatch.setattr("thera.geo.raster.opened", lambda path: nullcontext(empty))
+    with pytest.raises(ImageFileError, match=r"a\.l1b has no pixels, or is damaged \(409×0\)"):
+        describe("a.l1b")
+
+
+@pytest.mark.parametrize("value", [0.0, -7e22, 3e38])
+def test_a_constant_raster_stays_so_however_large_its_value(make, value):
+    source = make(np.full((2, 12, 14), value, np.float32))
+    with rasterio.open(upscaled(source)) as dataset:
+        np.testing.assert_allclose(dataset.read(), np.float32(value), rtol=1e-5, atol=1e-2)
 
 
 def test_a_picture_with_a_world_file_keeps_its_place_in_a_tiff(tmp_path, small):

@@ -16,6 +16,7 @@ from thera.errors import ImageFileError, InvalidInput
 from thera.geo.files import Item
 from thera.geo.ome_tiff import is_ome_tiff, prepare_ome_tiff
 from thera.imaging.sizing import TargetSize
+from thera.imaging.tiff import read_tiff
 from thera.tiled import Options
 
 SPACE = "{http://www.openmicroscopy.org/Schemas/OME/2016-06}"
@@ -225,6 +226,19 @@ def test_what_does_not_fit_is_refused_with_a_sentence(model, planes, tmp_path):
     refused(text, "no whole-number scale", scale=1.5, options=Options(consistent=True))
 
 
+@pytest.mark.parametrize("truncate", [False, True], ids=["pages", "one_page"])
+def test_a_stack_of_imagejs_is_refused_with_a_recipe_that_works(model, tmp_path, truncate):
+    """Of large stacks, ImageJ writes a page for the first plane only."""
+    stack = np.random.default_rng(0).integers(0, 60_000, (2, 3, 24, 20), np.uint16)
+    source = tmp_path / "stack.tif"
+    tifffile.imwrite(source, stack, imagej=True, metadata={"axes": "ZCYX"}, truncate=truncate)
+    with pytest.raises(ImageFileError, match="an ImageJ stack of 6 planes") as refused:
+        read_tiff(source, lambda width, height: None)
+    exec(str(refused.value).partition("In Python: ")[2], {})
+    with scaled(source.with_suffix(".ome.tif"), model, 1) as file:
+        np.testing.assert_array_equal(file.asarray(), stack)
+
+
 def test_a_damaged_plane_leaves_no_output(model, planes, tmp_path):
     source = tmp_path / "cells.ome.tif"
     tifffile.imwrite(source, planes, metadata=FACTS, compression="zlib")
@@ -259,15 +273,20 @@ def test_info_describes_all_planes_and_a_picture_of_them_is_refused(planes, tmp_
     assert json.loads(run("info", source, "--json").stdout) == {
         "name": "cells.ome.tif",
         "kind": "OME-TIFF",
-        "size": "32×24",
-        "planes": "6 (2 channels, 3 depths)",
+        "size": [32, 24],
+        "planes": {"all": 6, "channels": 2, "depths": 3, "times": 1},
         "depth": "16-bit",
-        "pixel size": "0.25 µm × 0.5 µm × 2.0 µm",
+        "pixel size": [[0.25, "µm"], [0.5, "µm"], [2.0, "µm"]],
     }
+    shown = run("info", source).stdout
+    for text in ("32×24", "6 (2 channels, 3 depths)", "0.25 µm × 0.5 µm × 2 µm"):
+        assert f"  {text}\n" in shown
     result = run("upscale", source, tmp_path / "cells.png", "-s", 2, "-m", "edsr-air")
     assert result.return_value == 1 and "an OME-TIFF of 6 planes" in result.output
     with tifffile.TiffWriter(source, ome=True) as writer:
         writer.write(planes[0, 0], metadata={"axes": "YX"})
         writer.write(planes[0, :, :20], metadata={"axes": "ZYX"})
     several = json.loads(run("info", source, "--json").stdout)
-    assert several["size"] == ["32×24", "32×20"] and several["planes"] == ["1", "3 (3 depths)"]
+    assert several["size"] == [[32, 24], [32, 20]]
+    assert [planes["all"] for planes in several["planes"]] == [1, 3]
+    assert "  1, 3 (3 depths)\n" in run("info", source).stdout

@@ -243,6 +243,22 @@ def test_alpha_stays_empty_and_full_where_it_was(make, model, photo):
     assert (out[3][outside] == 255).all()
 
 
+@pytest.mark.parametrize(("scale", "frame"), [(2, 512), (2, 32), (1.7, 32), (0.6, 512)])
+def test_what_a_soft_alpha_shows_has_its_colour(make, model, monkeypatch, scale, frame):
+    """Also where the pixel of the input is wholly transparent, and next to other frames."""
+    monkeypatch.setattr("thera.geo.upscaling.TILE", frame)
+    monkeypatch.setattr("thera.geo.upscaling.MOST_TILES", 1)
+    away = np.hypot(*(np.mgrid[:48, :48] - 22.3))
+    alpha = np.clip((18 - away) * 90, 0, 255)
+    rgba = np.where(alpha > 0, np.float32([[[200]], [[120]], [[60]]]), 0)
+    source = make(np.concatenate([rgba, alpha[None]]).astype(np.uint8), photometric="RGB", alpha="YES")
+    out = scaled(source, model, scale)
+    seen = out[3] > 0
+    assert 0.2 < seen.mean() < 0.7
+    np.testing.assert_allclose(out[:3, seen].T.astype(int) - (200, 120, 60), 0, atol=2)
+    assert not out[:3, ~seen].any()
+
+
 def test_a_mask_is_kept(make, model, photo):
     shown = holes(photo.shape)
 

@@ -287,6 +287,20 @@ def test_rasters_say_where_nothing_is_seen(make, model, photo):
         assert dataset.colorinterp[3] is ColorInterp.alpha
 
 
+def test_what_a_soft_alpha_shows_in_a_warp_has_its_colour(make, model):
+    alpha = np.clip((18 - np.hypot(*(np.mgrid[:48, :48] - 22.3))) * 90, 0, 255)
+    rgba = np.concatenate([np.where(alpha > 0, np.float32([[[200]], [[120]], [[60]]]), 0), alpha[None]])
+
+    def view(shape):
+        return shape, Projective([0.9, 0.3, 0, -0.3, 0.9, 5], shape)
+
+    out = warped(make(rgba.astype(np.uint8), photometric="RGB", alpha="YES"), model, view)
+    shown = out[3] > 0
+    assert 0.2 < shown.mean() < 0.7
+    np.testing.assert_allclose(out[:3, shown].T.astype(int) - (200, 120, 60), 0, atol=2)
+    assert not out[:3, ~shown].any()
+
+
 def test_nodata_has_no_part_in_a_warp(make, model, photo):
     photo = photo[20:90, 30:120]
     valid = np.ones(photo.shape, bool)

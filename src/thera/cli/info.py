@@ -1,10 +1,11 @@
 """`thera info`: describe an image, a raster, a model or the installation."""
 
+import math
 import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -15,6 +16,17 @@ from thera.optional import require
 #: Colour spaces by their numbers in H.273.
 _PRIMARIES = {1: "sRGB primaries", 9: "BT.2020", 12: "Display P3"}
 _TRANSFER = {8: "linear light", 13: "sRGB", 16: "PQ", 18: "HLG"}
+
+
+class Fact(NamedTuple):
+    """A fact that programs read as `value` and people as `text`."""
+
+    value: Any
+    text: str
+
+
+def _size(*lengths: int) -> Fact:
+    return Fact(lengths, "×".join(map(str, lengths)))
 
 
 @click.command("info")
@@ -31,12 +43,23 @@ def command(thing: str | None, as_json: bool) -> None:
     """
     facts = installation() if thing is None else describe(thing)
     if as_json:
-        click.echo(json_text(facts, indent=2))
+        click.echo(json_text({name: _value(fact) for name, fact in facts.items()}, indent=2))
         return
     width = max(map(len, facts))
-    for name, value in facts.items():
-        text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-        click.echo(f"{name:<{width}}  {text}")
+    for name, fact in facts.items():
+        click.echo(f"{name:<{width}}  {_text(fact)}")
+
+
+def _value(fact: Any) -> Any:
+    if isinstance(fact, list):
+        return [_value(each) for each in fact]
+    return fact.value if isinstance(fact, Fact) else fact
+
+
+def _text(fact: Any) -> str:
+    if isinstance(fact, list):
+        return ", ".join(map(_text, fact))
+    return fact.text if isinstance(fact, Fact) else str(fact)
 
 
 def describe(thing: str) -> dict[str, Any]:
@@ -79,8 +102,9 @@ def installation() -> dict[str, Any]:
                 needs.setdefault(found[3], []).append(found[1])
     needs.pop("dev", None)
     there = {extra: all(map(_version, packages)) for extra, packages in needs.items()}
-    facts["extras"] = sorted(extra for extra, installed in there.items() if installed) or ["none"]
-    facts["not installed"] = sorted(extra for extra, installed in there.items() if not installed) or ["none"]
+    none = Fact([], "none")
+    facts["extras"] = sorted(extra for extra, installed in there.items() if installed) or none
+    facts["not installed"] = sorted(extra for extra, installed in there.items() if not installed) or none
     return facts
 
 
@@ -132,7 +156,7 @@ def _image(path: Path) -> dict[str, Any]:
     from thera.imaging.reading import read
 
     if is_ome_tiff(path):
-        found = describe(path)
+        found = [_ome_facts(image) for image in describe(path)]
         every = {key: [image[key] for image in found] for key in found[0]}
         own = {key: values if len(found) > 1 else values[0] for key, values in every.items()}
         return {"name": path.name, "kind": "OME-TIFF", **own}
@@ -151,20 +175,31 @@ def _image(path: Path) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "name": path.name,
         "kind": f"{picture.format} image",
-        "size": f"{layout.width}×{layout.height}",
+        "size": _size(layout.width, layout.height),
         "colour": {"grey": "grey", "rgb": "RGB", "cmyk": "CMYK"}[layout.colour],
-        "alpha": "yes" if layout.alpha else "no",
+        "alpha": Fact(layout.alpha, "yes" if layout.alpha else "no"),
         "depth": layout.depth,
-        "carries": [name for name, value in carried.items() if value] or ["nothing else"],
+        "carries": [name for name, value in carried.items() if value] or Fact([], "nothing else"),
     }
     if metadata.cicp:
         names = zip(("primaries", "transfer"), (_PRIMARIES, _TRANSFER), metadata.cicp[:2], strict=True)
         facts["colour space"] = ", ".join(known.get(n, f"{kind} {n} of H.273") for kind, known, n in names)
     if metadata.dpi:
-        facts["resolution"] = f"{metadata.dpi[0]:g}×{metadata.dpi[1]:g} dpi"
+        facts["resolution"] = Fact(metadata.dpi, f"{metadata.dpi[0]:g}×{metadata.dpi[1]:g} dpi")
     if picture.notes:
         facts["as read"] = list(picture.notes)
     return facts
+
+
+def _ome_facts(image: dict[str, Any]) -> dict[str, Any]:
+    """What `thera.geo.ome_tiff.describe` says of an image, for people, too."""
+    planes, sides = image["planes"], image["pixel size"]
+    axes = ", ".join(f"{count} {name}" for name, count in planes.items() if name != "all" and count > 1)
+    return image | {
+        "size": _size(*image["size"]),
+        "planes": Fact(planes, f"{planes['all']} ({axes})" if axes else str(planes["all"])),
+        "pixel size": Fact(sides, " × ".join(f"{side:g} {unit}" for side, unit in sides) or "unknown"),
+    }
 
 
 def _store(path: Path) -> dict[str, Any]:
@@ -178,8 +213,10 @@ def _store(path: Path) -> dict[str, Any]:
         facts: dict[str, Any] = {"name": path.name, "kind": f"{kind}, format {node.metadata.zarr_format}"}
         for name, array in sorted(arrays.items()):
             if isinstance(array, zarr.Array):
-                shape, chunks = ("×".join(map(str, each)) for each in (array.shape, array.chunks))
-                facts[name or "array"] = f"{shape} {array.dtype} in chunks of {chunks}"
+                shape, chunks, dtype = _size(*array.shape), _size(*array.chunks), str(array.dtype)
+                stored = {"shape": shape.value, "dtype": dtype, "chunks": chunks.value}
+                text = f"{shape.text} {dtype} in chunks of {chunks.text}"
+                facts[name or "array"] = Fact(stored, text)
     except Exception as error:  # damaged metadata can lead to any
         raise ImageFileError(f"{path} cannot be read as a Zarr store: {error}.") from error
     return facts
@@ -191,13 +228,14 @@ def _raster(path: Path) -> dict[str, Any]:
 
     raster = describe(path)
     system = raster.crs or raster.gcps[1]
-    nodata = dict.fromkeys(f"{value:.15g}" for value in raster.nodata if value is not None)
+    # JSON has no NaN.
+    nodata = {f"{v:.15g}": "nan" if math.isnan(v) else v for v in raster.nodata if v is not None}
     return {
         "name": path.name,
         "kind": "raster",
-        "size": f"{raster.shape[1]}×{raster.shape[0]}",
+        "size": _size(*raster.shape[::-1]),
         "bands": raster.count,
         "depth": depth_name(raster.dtype),
-        "coordinates": system.to_string() if system else "none",
-        "nodata": list(nodata) or ["none"],
+        "coordinates": system.to_string() if system else Fact(None, "none"),
+        "nodata": [Fact(value, text) for text, value in nodata.items()] or Fact([], "none"),
     }

@@ -68,8 +68,6 @@ class OmeImage:
         form = own.metadata.zarr_format
         group = zarr.open_group(path, mode="a", zarr_format=form)
         stored = storage(own)
-        if form == 2:
-            stored["chunk_key_encoding"] = {"name": "v2", "separator": own.metadata.dimension_separator}
         size, count = lazy.shape[-2:], 0
         for level in range(len(self.steps)):
             if level:
@@ -109,9 +107,11 @@ def storage(array: Any) -> dict[str, Any]:
     """How a Zarr array is stored, as arguments for the creation of another one."""
     names = ["chunks", "shards", "filters", "compressors", "fill_value"]
     if array.metadata.zarr_format == 2:
-        return {name: getattr(array, name) for name in [*names, "order"]}
+        own = {name: getattr(array, name) for name in [*names, "order"]}
+        return {**own, "chunk_key_encoding": {"name": "v2", "separator": array.metadata.dimension_separator}}
     own = {name: getattr(array, name) for name in [*names, "serializer"]}
-    return {**own, "dimension_names": array.metadata.dimension_names}
+    same = ("dimension_names", "chunk_key_encoding")
+    return own | {name: getattr(array.metadata, name) for name in same}
 
 
 def _halved(array: da.Array) -> da.Array:

@@ -172,27 +172,28 @@ def _described(source: Path, text: str) -> list[Element]:
     return found
 
 
-def describe(source: Path) -> list[dict[str, str]]:
-    """What the OME-XML of a file says of each image, in words."""
+def describe(source: Path) -> list[dict[str, Any]]:
+    """What the OME-XML of a file says of each image: numbers, and names of what they count."""
     check_complete(source)
     with opened(source) as tiff:
         found = _described(source, tiff.ome_metadata)
-    facts = []
-    for pixels in found:
-        counts = ((int(pixels.get(f"Size{axis}", 1)), name) for axis, name in zip("CZT", AXES, strict=True))
-        many = [f"{count} {name}" for count, name in counts if count > 1]
-        sides = [
-            (pixels.get(f"PhysicalSize{axis}"), pixels.get(f"PhysicalSize{axis}Unit", "µm")) for axis in "XYZ"
-        ]
-        facts.append(
-            {
-                "size": f"{pixels.get('SizeX')}×{pixels.get('SizeY')}",
-                "planes": f"{planes(pixels)}" + (f" ({', '.join(many)})" if many else ""),
-                "depth": _depth(pixels.get("Type", "unknown")),
-                "pixel size": " × ".join(f"{side} {unit}" for side, unit in sides if side) or "unknown",
-            }
-        )
-    return facts
+    try:
+        return list(map(_facts, found))
+    except ValueError as error:
+        raise ImageFileError(f"{source} has damaged OME-XML ({error}).") from error
+
+
+def _facts(pixels: Element) -> dict[str, Any]:
+    """The sides of a pixel are pairs of a number and a unit."""
+    units = {axis: pixels.get(f"PhysicalSize{axis}Unit", "µm") for axis in "XYZ"}
+    sides = {axis: pixels.get(f"PhysicalSize{axis}") for axis in units}
+    counts = {name: int(pixels.get(f"Size{axis}", 1)) for axis, name in zip("CZT", AXES, strict=True)}
+    return {
+        "size": tuple(int(pixels.get(f"Size{axis}", 0)) for axis in "XY"),
+        "planes": {"all": planes(pixels), **counts},
+        "depth": _depth(pixels.get("Type", "unknown")),
+        "pixel size": [(float(side), units[axis]) for axis, side in sides.items() if side],
+    }
 
 
 def _depth(name: str) -> str:

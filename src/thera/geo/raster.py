@@ -193,6 +193,8 @@ def describe(path: str | Path, groups: Sequence[Sequence[int]] | None = None) ->
                 f"{path} has {dataset.count:,} bands, and Thera scales {MOST_BANDS:,} at most: split it"
                 " (gdal_translate -b)."
             )
+        if min(dataset.shape) < 1:
+            raise ImageFileError(f"{path} has no pixels, or is damaged ({dataset.width}×{dataset.height}).")
         if dataset.driver == "GTiff" and path.is_file():
             check_complete(path)
         order = [band for group in groups or () for band in group] or list(range(dataset.count))

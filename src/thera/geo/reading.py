@@ -148,6 +148,6 @@ class Reader:
                 samples = read(numbers, window=((top, bottom), (left, right)))
         except rasterio.errors.RasterioError as error:
             virtual = self._dataset.driver == "VRT"
-            what = "refers to what cannot be read" if virtual else "is damaged or cut short"
+            what = "refers to what cannot be read" if virtual else "cannot be read, and may be damaged"
             raise ImageFileError(f"{self.raster.path} {what} ({first_line(error)}).") from error
         return turned(np.moveaxis(samples, 0, -1), orientation)

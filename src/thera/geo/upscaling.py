@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -36,8 +37,9 @@ from .writing import TILE, GeoGrid, checked_bounds, needed_room, open_writer
 
 Part = tuple[slice, slice]  # rows and columns of a frame
 
-#: Accept up to 5 % more encoding than with the best frame if it saves memory.
-GOOD_ENOUGH = 1.05
+#: Accept up to 2 % more encoding than with the best tiles, and as much again than with the best frame, if it
+#: saves memory. With more, large rasters would take longer for each pixel than small ones.
+GOOD_ENOUGH = 1.02
 #: The largest side of a frame, in tiles.
 MOST_TILES = 8
 #: Threads that make samples of what a GPU computes.
@@ -64,12 +66,15 @@ class Behind:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        """Waits for all calls, and raises the first error of one of them."""
         if self._threads is not None:
             self._threads.shutdown(cancel_futures=kind is not None)
         if kind is None:
-            for each in self._open:
-                each.result()
+            self.wait()
+
+    def wait(self) -> None:
+        """Waits for all calls, and raises the first error of one of them."""
+        while self._open:
+            self._open.popleft().result()
 
 
 class Choice(NamedTuple):
@@ -154,6 +159,11 @@ class Frame:
         self.raster = raster
         self.samples = samples
         self.valid = valid
+
+    def show(self, alpha: int) -> None:
+        """Hides the samples of the other bands where the alpha, which is there already, is 0."""
+        shown = (self.samples[..., alpha, None] > 0) | (np.arange(self.samples.shape[2]) == alpha)
+        self.valid = shown if self.valid is None else self.valid & shown
 
     def extent(self, group: Group) -> Part | None:
         """The smallest part with all valid samples of a group; None if there are none."""
@@ -277,13 +287,18 @@ class RasterScaling(RasterJob):
 
     @property
     def tiles(self) -> int:
-        return self.plan.tiles * len(list(frames(self.size, self.frame)))
+        return sum(count * plan.tiles for count, plan in self._plans)
 
     @property
     def work(self) -> tuple[float, float]:
         """Pixels to encode, halos included, and pixels to render."""
         times = len(self.spans) * self.options.rotations
-        return times * self.plan.encoded * self.tiles / self.plan.tiles, times * math.prod(self.size)
+        return times * self.encoded, times * math.prod(self.size)
+
+    @property
+    def encoded(self) -> int:
+        """Pixels to encode for each group of bands, halos included."""
+        return sum(count * plan.encoded for count, plan in self._plans)
 
     @property
     def disk(self) -> int:
@@ -328,6 +343,16 @@ class RasterScaling(RasterJob):
         top, left = (max(0, N - self.frame) // 2 for N in self.size)
         bottom, right = (min(start + self.frame, N) for start, N in zip((top, left), self.size, strict=True))
         return replace(self._plan((top, left, bottom, right)), size=self.size)
+
+    @cached_property
+    def _plans(self) -> list[tuple[int, Plan]]:
+        """The plans of all frames, and how many frames have each: those that touch no border are alike."""
+        rows, cols = (_kinds(length, self.frame) for length in self.size)
+        return [
+            (m * n, self._plan((top, left, bottom, right)))
+            for m, top, bottom in rows
+            for n, left, right in cols
+        ]
 
     def _plan(self, box: Box) -> Plan:
         """The plan for the output pixels of a box."""
@@ -399,13 +424,17 @@ class RasterScaling(RasterJob):
         # An output pixel is valid if the input pixel under its centre is.
         top, left = int(rows.cell[0]), int(cols.cell[0])
         window = (top, left, int(rows.cell[-1]) + 1, int(cols.cell[-1]) + 1)
-        _, valid = reader.read(window, range(self.raster.count))
+        every, alpha = range(self.raster.count), self.raster.bands.alpha
+        given, valid = reader.read(window, every)
+        if alpha is not None:  # the output's own alpha shows it; soft edges show more than the input's
+            valid = self.raster.bands.valid(given, every)
         if valid is not None:
             valid = valid[np.ix_(rows.cell - top, cols.cell - left)]
         samples = np.zeros((len(rows), len(cols), self.raster.count), self.raster.dtype)
         frame = Frame(self.raster, samples, valid)
         area = len(rows) * len(cols)
         planes = planes_of(reader, self.raster.bands, self.spans, self.model.info.halo)
+        planes.sort(key=lambda plane: not plane.group.alpha)
         # While a GPU computes a strip, processors make samples of those before, from what was read ahead.
         beside = self.model.info.device != "cpu" and isinstance(reader, Ahead)
         threads = THREADS if beside else 0
@@ -417,6 +446,9 @@ class RasterScaling(RasterJob):
                     inner = box[0] + down.start, box[1] + along.start, box[0] + down.stop, box[1] + along.stop
                     plan, grid = self._plan(inner), (rows[down], cols[along])
                     fill(self.model, plane, plan, self.options, frame.samples[part], grid, call)
+                if plane.group.alpha:
+                    call.wait()
+                    frame.show(plane.group.bands[0])
                 progress(area * (i + 1) // len(planes) - area * i // len(planes))
         if self._agrees:
             with Behind(threads) as call:
@@ -460,16 +492,34 @@ def check_raster_output(source: Path, output: Path, overwrite: bool) -> None:
 
 def _best_frame(scaling: RasterScaling) -> int:
     """The side of the frames with the least overlap that fits in memory."""
-    plans: dict[int, Plan] = {}
+    found: dict[int, tuple[int, int]] = {}  # pixels to encode, and bytes
     for tiles in range(1, MOST_TILES + 1):
+        tried = replace(scaling, frame=tiles * TILE)
         try:
-            plans[tiles * TILE] = replace(scaling, frame=tiles * TILE).plan
+            found[tried.frame] = tried.encoded, tried.plan.memory
         except InvalidInput:
-            if not plans:
+            if not found:
                 raise
             break
-        if tiles * TILE >= max(scaling.size):
+        if tried.frame >= max(scaling.size):
             break
-    best = min(plan.overlap for plan in plans.values())
-    frugal = (side for side, plan in plans.items() if plan.overlap <= GOOD_ENOUGH * best)
-    return min(frugal, key=lambda side: plans[side].memory)
+    best = min(encoded for encoded, _ in found.values())
+    frugal = (side for side, (encoded, _) in found.items() if encoded <= GOOD_ENOUGH * best)
+    return min(frugal, key=lambda side: found[side][1])
+
+
+def _kinds(length: int, frame: int) -> list[tuple[int, int, int]]:
+    """The first, the second and the last of the frames along an axis, and for how many each stands.
+
+    >>> _kinds(10, 4)
+    [(1, 0, 4), (1, 4, 8), (1, 8, 10)]
+    >>> _kinds(15, 3)
+    [(1, 0, 3), (3, 3, 6), (1, 12, 15)]
+    """
+    count = -(-length // frame)
+    kinds = [(1, 0, min(frame, length))]
+    if count > 2:
+        kinds.append((count - 2, frame, 2 * frame))
+    if count > 1:
+        kinds.append((1, (count - 1) * frame, length))
+    return kinds

@@ -54,6 +54,10 @@ def read_tiff(path: Path, check_size: Callable[[int, int], None]) -> Picture:
                 f"The file is an OME-TIFF of {pages} planes, which no other format holds: write .ome.tif, or"
                 " split it."
             )
+        # ImageJ writes the planes of large stacks after a single page.
+        planes = max(pages, cast(Any, file.imagej_metadata or {}).get("images", 1))
+        if file.is_imagej and planes > 1:
+            raise ImageFileError(_stack_advice(path, planes, file.series[0].axes))
         if pages > 1:
             raise ImageFileError(f"The file holds {pages} pages; Thera scales single images: split it.")
         page: Any = file.pages.first
@@ -81,6 +85,16 @@ def read_tiff(path: Path, check_size: Callable[[int, int], None]) -> Picture:
             notes = (*notes, f"nodata counts like any other value in a picture; {remedy} it apart")
     picture = Picture(samples, colour, alpha, covers, metadata, notes, format="tiff")
     return picture.upright(orientation if orientation in range(1, 9) else 1)
+
+
+def _stack_advice(path: Path, planes: int, axes: str) -> str:
+    """How to scale a stack of ImageJ's: as OME-TIFF, which says what its planes are."""
+    copy = str(path.with_suffix(".ome.tif"))
+    return (
+        f"The file is an ImageJ stack of {planes} planes, which Thera scales as OME-TIFF: save it as one."
+        f" In Python: import tifffile; tifffile.imwrite({copy!r}, tifffile.imread({str(path)!r}),"
+        f" metadata={{'axes': {axes!r}}})"
+    )
 
 
 def _pages(file: Any) -> Iterator[Any]:

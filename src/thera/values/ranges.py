@@ -91,7 +91,8 @@ class Range:
 
     @classmethod
     def not_empty(cls, low: float, high: float, local: bool = False) -> "Range":
-        return cls(low, high if high > low else low + 1.0, local)
+        """From `low` to `high`, or to the next number that differs enough if both are the same."""
+        return cls(low, high if high > low else low + max(1.0, abs(low) / 2**20), local)
 
     @classmethod
     def of_quantiles(cls, lowest: float, low: float, high: float, highest: float) -> "Range":

@@ -94,8 +94,8 @@ class Warp:
             if ((points >= 0) & (points <= np.array(self.shape))).all(axis=-1).any():
                 return
         raise InvalidInput(
-            "Nothing of the input lies in the output: check --bounds and --to, or the matrix and whether it"
-            " needs --inverse."
+            "Nothing of the input lies in the output: check --bounds and --to, or --camera, or the matrix"
+            " and whether it needs --inverse."
         )
 
     def work(self, size: tuple[int, int]) -> tuple[float, float]:
@@ -169,28 +169,36 @@ class Warp:
         box: Box,
         progress: Callable[[int], object] = lambda pixels: None,
     ) -> tuple[NDArray, NDArray[np.bool_]]:
-        """The samples of a box of output pixels, h×w×bands, and which of them are valid: an output pixel is
-        if the input pixel under its centre is."""
+        """The samples of a box of output pixels, h×w×bands, and which of them are valid.
+
+        An output pixel is valid if the input pixel under its centre is, and if its own alpha shows it.
+        """
         shape = (box[2] - box[0], box[3] - box[1], bands.count)
         out, valid = np.zeros(shape, samples.dtype), np.zeros(shape, bool)
         planes = planes_of(samples, bands, spans, self.model.info.halo)
         for piece in self.pieces(box):
             if piece.inside.any():
                 part = piece.part_of(box)
-                valid[part] = _valid(samples, bands.count, piece)
+                valid[part] = _valid(samples, bands, piece)
+                if bands.alpha is not None:
+                    self.put(piece, [plane for plane in planes if plane.group.alpha], out[part])
+                    alone = np.arange(bands.count) == bands.alpha
+                    valid[part] &= (out[part][..., bands.alpha, None] > 0) | alone
                 seen = [plane for plane in planes if valid[part][..., list(plane.group.bands)].any()]
-                self.put(piece, seen, out[part])
+                self.put(piece, [plane for plane in seen if not plane.group.alpha], out[part])
             progress(piece.inside.size)
         return out, valid
 
 
-def _valid(samples: Samples, count: int, piece: Piece) -> NDArray[np.bool_]:
-    """Which samples of a piece are valid, h×w×bands."""
+def _valid(samples: Samples, bands: Bands, piece: Piece) -> NDArray[np.bool_]:
+    """Which samples of a piece are valid, h×w×bands, whatever an alpha shows."""
     cells = np.floor(piece.points[piece.inside]).astype(np.int64)
     cells = np.clip(cells, 0, np.array(samples.shape) - 1)
     (top, left), (bottom, right) = cells.min(axis=0), cells.max(axis=0) + 1
-    _, valid = samples.read((int(top), int(left), int(bottom), int(right)), range(count))
-    found = np.zeros((*piece.inside.shape, count), bool)
+    given, valid = samples.read((int(top), int(left), int(bottom), int(right)), range(bands.count))
+    if bands.alpha is not None:
+        valid = bands.valid(given, range(bands.count))
+    found = np.zeros((*piece.inside.shape, bands.count), bool)
     found[piece.inside] = True if valid is None else valid[cells[:, 0] - top, cells[:, 1] - left]
     return found
 
