@@ -66,11 +66,17 @@ def test_fields_of_different_diffusivity_are_not_mixed(restoring, tmp_path):
         loading.load(tmp_path / "other.safetensors", strength=0.5)
 
 
-def test_the_photo_that_ships_says_what_to_do_about_its_strength():
-    from thera.errors import ModelError
-
-    with pytest.raises(ModelError, match=r"not work with photo.*leave --strength out.*--model edsr-plus"):
-        loading.load("photo", "onnx", strength=0.5)
+@pytest.mark.parametrize(
+    "shipped", [m for m in loading.shipped() if m.metadata.get("restores")], ids=lambda m: m.name
+)
+def test_models_that_ship_and_restore_mix_with_their_clean_model(shipped, photo):
+    image = photo[:16, :16]
+    clean, half, whole = (
+        loading.load(shipped.name, "onnx", strength=s).upscale(image, 2) for s in (0, 0.5, 1)
+    )
+    assert abs(whole - clean).max() > 0.01
+    np.testing.assert_array_equal(clean, loading.load(shipped.spec.name, "onnx").upscale(image, 2))
+    np.testing.assert_allclose(half, (clean + whole) / 2, atol=2e-6)
 
 
 def test_scale_1_restores_only_with_a_model_that_restores(thera, restoring, picture, tmp_path):

@@ -56,6 +56,20 @@ def test_a_model_that_restores_stands_beside_the_clean_one():
         card(about, [record(38.0)])
 
 
+def test_a_model_that_restores_states_its_command_and_the_mean_of_several_sets():
+    values = {"Set5 jpeg:40": (28.5, 27.0), "Set14 jpeg:40": (27.0, 26.5), "Set14": (33.0, 33.5)}
+    stored = [
+        record(value, method=method, data=data)
+        for data, both in values.items()
+        for method, value in zip(("photo-air", "edsr-air"), both, strict=True)
+    ]
+    text = card(RESTORING | {"name": "photo-air"}, stored)
+    assert "thera eval photo-air edsr-air --data Set5 Set14 --scales 2 --degrade jpeg:40 none " in text
+    assert "| photo-air − edsr-air, dB, mean over Set5 and Set14 | ×2 |" in text
+    assert "| jpeg:40 | +1.00 |" in text
+    assert "mean over" not in card(RESTORING | {"name": "photo-air"}, stored[:2])
+
+
 def test_a_model_trained_on_pairs_says_how_many_and_its_scores_on_others():
     stage = RESTORING["training"][0] | {"images": 12, "pairs": 2, "objective": {"align": True}}
     about = RESTORING | {"name": "zoom", "training": [stage]}

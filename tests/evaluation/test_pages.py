@@ -239,6 +239,19 @@ def test_the_command_names_models_scales_and_what_was_left_out(results):
     assert f"{command} --both -o" in report(results)
 
 
+def test_commands_are_those_of_models_with_the_same_scales_and_bring_their_precision_back(results):
+    line = results / "eval.jsonl"
+    first = json.loads(line.read_text().splitlines()[0]) | {"data": "photo20 jpeg:40"}
+    engines = {"photo": "torch cuda f32", "edsr-plus": "torch cuda f32", "zoom": "onnx cpu f32"}
+    records = [first | {"method": m, "engine": e, "scale": 2} for m, e in engines.items()]
+    records += [first | {"method": m, "engine": engines[m], "scale": 4} for m in ("photo", "zoom")]
+    line.write_text("".join(json.dumps(record) + "\n" for record in records))
+    text, tail = report(results), "--degrade jpeg:40 --baselines none --no-ensemble"
+    assert f"thera eval photo --data photo20 --scales 2 4 {tail} --precision f32 -o" in text
+    assert f"thera eval edsr-plus --data photo20 --scales 2 {tail} --precision f32 -o" in text
+    assert f"thera eval zoom --data photo20 --scales 2 4 {tail} -o" in text
+
+
 def test_methods_are_compared_pass_with_pass_and_ensemble_with_ensemble(results):
     records = [
         {"method": m, "identity": "", "data": "Set5", "image": "a", "scale": 2, "psnr_y": value}

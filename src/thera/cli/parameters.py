@@ -117,7 +117,7 @@ strength_option: Decorator = click.option(
     type=click.FloatRange(0, 1),
     default=1.0,
     show_default=True,
-    help="How much a model that restores changes: 0 is the clean model of its kind. Not for photo.",
+    help="How much a model that restores changes: 0 is the clean model of its kind.",
 )
 
 append_option: Decorator = click.option(

@@ -50,7 +50,7 @@ ABOUT = (
 #: The files of models that do not come with Thera, by their names in the results.
 FILES = {
     "LIIF": "edsr-baseline-liif.pth",
-    "zoom": "runs/zoom-plain/weights.safetensors",
+    "zoom-plain": "runs/zoom/01-pairs/weights.safetensors",
     "zoom-aligned": "runs/zoom-aligned/weights.safetensors",
 }
 
@@ -151,10 +151,7 @@ def _pairs(folder: Path) -> list[str]:
         [name for name in methods if bool(methods[name]) == wanted] for wanted in (True, False)
     )
     data = " ".join(dict.fromkeys(record["data"] for record in records))
-    chosen = " ".join(
-        f"{name}={FILES[name]}" if name in FILES else name
-        for name in dict.fromkeys(name.rstrip("+") for name in models)
-    )
+    chosen = " ".join(_named(name) for name in dict.fromkeys(name.rstrip("+") for name in models))
     passes = "" if any(name.endswith("+") for name in models) else " --no-ensemble"
     command = f"thera eval {chosen} --pairs {data} --baselines {' '.join(baselines)}{passes}"
     sections = ["## Optical zoom", ABOUT_PAIRS, "Reproduced by:"]
@@ -167,19 +164,20 @@ def _commands(records: Sequence[Record], folder: Path) -> list[str]:
     groups: dict[str, list[str]] = {}
     for data in dict.fromkeys(record["data"] for record in records):
         part = [record for record in records if record["data"] == data]
-        scales = " ".join(f"{scale:g}" for scale in sorted({record["scale"] for record in part}))
         methods = {record["method"]: record.get("engine") for record in part}
         models = [name for name, engine in methods.items() if engine and not name.endswith("sinc")]
         baselines = [name for name, engine in methods.items() if not engine]
-        baselines += ["sinc"] * any(name.endswith("sinc") for name in methods)
-        flags = "" if set(baselines) == set(BASELINES) else f" --baselines {' '.join(baselines)}"
-        by_passes: dict[str, list[str]] = {} if models else {"": []}
+        alike: dict[tuple[str, str], list[str]] = {} if models else {(_scales(part, baselines), ""): []}
         for name in dict.fromkeys(name.rstrip("+") for name in models):
             passes = {(True, True): " --both", (True, False): " --no-ensemble"}
             option = passes.get((name in models, f"{name}+" in models), "")
-            by_passes.setdefault(option, []).append(f"{name}={FILES[name]}" if name in FILES else name)
-        for option, chosen in by_passes.items():
-            start = " ".join(["thera eval", *chosen])
+            option += _precision(methods.get(name) or methods[f"{name}+"] or "")
+            alike.setdefault((_scales(part, [name, f"{name}+"]), option), []).append(name)
+        for (scales, option), chosen in alike.items():
+            resized = ["sinc"] if any(f"{name} ×4, sinc" in methods for name in chosen) else []
+            beside = baselines + resized or ["none"]
+            flags = "" if set(beside) == set(BASELINES) else f" --baselines {' '.join(beside)}"
+            start = " ".join(["thera eval", *map(_named, chosen)])
             damaged = " --degrade {1}" if " " in data else ""  # a data set's name ends in its damage
             call = f"{start} --data {{0}} --scales {scales}{damaged}{flags}{option}"
             groups.setdefault(call, []).append(data)
@@ -189,6 +187,21 @@ def _commands(records: Sequence[Record], folder: Path) -> list[str]:
         names, damages = (dict.fromkeys(part[i] for part in parts) for i in (0, 2))
         commands.append(f"{call.format(' '.join(names), ' '.join(damages))} -o {_short(folder)}/eval.jsonl")
     return commands
+
+
+def _scales(records: Sequence[Record], methods: Sequence[str]) -> str:
+    """The scales at which any of these methods was measured."""
+    return " ".join(f"{s:g}" for s in sorted({r["scale"] for r in records if r["method"] in methods}))
+
+
+def _named(model: str) -> str:
+    """A model as `thera eval` takes it."""
+    return f"{model}={FILES[model]}" if model in FILES else model
+
+
+def _precision(engine: str) -> str:
+    """The option that brings back the precision of stored results, where another one is the default."""
+    return " --precision f32" if engine.endswith("cuda f32") else ""
 
 
 def _known(records: Sequence[Record]) -> list[str]:

@@ -24,7 +24,7 @@ LOOKED_AT_FOR_GRID = 1024
 
 # Beyond these a picture is restored. Chosen on held-out pictures: docs/models.md.
 MOST_QUALITY, MOST_GRID, MOST_NOISE = 96, 0.04, 1.5
-DITHERED = 15.0  # of 255: models that restore have seen noise up to 12, and more of it is a pattern of dots
+DITHERED = 15.0  # of 255: models that restore have seen noise up to 10, and more of it is a pattern of dots
 
 
 class Traces(NamedTuple):

@@ -109,7 +109,7 @@ def make_model(
 
 def _weakened(name_or_path: str | Path, strength: float, options: tuple[str, str, str, int]) -> Model:
     """A mixture of a model that restores and of the shipped clean model of its kind."""
-    from thera.models.mixing import check_strength, mixed, same_kappa
+    from thera.models.mixing import check_strength, mixed
 
     check_strength(strength)
     model = load(name_or_path, *options)
@@ -117,11 +117,6 @@ def _weakened(name_or_path: str | Path, strength: float, options: tuple[str, str
         raise InvalidInput(f"{model.name} restores nothing that --strength could weaken: leave it out.")
     # A file of weights runs on PyTorch where the shipped model of the same kind would run on ONNX Runtime.
     clean = load(model.info.spec.name, model.info.engine, model.info.device, *options[2:])
-    if strength and not same_kappa(clean, model) and name_or_path in [known.name for known in shipped()]:
-        raise ModelError(
-            f"--strength does not work with {model.name}, which cannot be mixed with {clean.name} (their κ"
-            f" differ): leave --strength out, or use --model {clean.name}, which restores nothing."
-        )
     return mixed(clean, model, strength) if strength else clean
 
 

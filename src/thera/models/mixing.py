@@ -69,7 +69,7 @@ def mixed(clean: Model, restoring: Model, strength: float) -> Model:
     one, two = clean.info, restoring.info
     if (one.spec.backbone, one.spec.variant) != (two.spec.backbone, two.spec.variant) or one.spec.published:
         raise ModelError(f"{two.name} and {one.name} are networks of different kinds: they cannot be mixed.")
-    if not same_kappa(clean, restoring):
+    if not math.isclose(one.kappa, two.kappa, rel_tol=SAME):
         raise ModelError(
             f"{two.name} and {one.name} have different κ ({two.kappa:.4f} and {one.kappa:.4f}), so their"
             " fields cannot be mixed: leave --strength out, or train with optimiser.kappa_rate = 0."
@@ -81,11 +81,6 @@ def mixed(clean: Model, restoring: Model, strength: float) -> Model:
         "members": 2,
     }
     return Model(MixedEngine(clean._engine, restoring._engine, strength), metadata)
-
-
-def same_kappa(one: Model, two: Model) -> bool:
-    """True if the fields of two models blur alike, so that they can be mixed."""
-    return math.isclose(one.info.kappa, two.info.kappa, rel_tol=SAME)
 
 
 def check_strength(strength: float) -> None:
