@@ -83,6 +83,43 @@ def test_both_layouts_are_found(tmp_path):
     assert matched(*city).low.shape == (62, 72, 3)  # reduced by 2.9, as the camera enlarged
 
 
+def a_series(folder, scenes=("154", "155"), sides=(90, 60, 45)):
+    """One view at several focal lengths for each scene, as COZ stores them: names do not tell the sizes."""
+    for seed, name in enumerate(scenes):
+        for number, side in enumerate(sides):
+            store(folder, f"{name}/{number}.png", imresize(scene(180, 180, seed), (side, side)))
+
+
+def test_cozs_scenes_are_pairs_of_their_largest_picture(tmp_path):
+    a_series(tmp_path / "train_LR", sides=(60, 90, 45))
+    found = [(low.parent.name, low.name, high.name) for low, high in find_pairs(tmp_path / "train_LR")]
+    assert found == [(name, low, "1.png") for name in ("154", "155") for low in ("0.png", "2.png")]
+    ratios = [pair.ratio[0] for pair in read_pairs([tmp_path / "train_LR"], 16)]
+    assert ratios == [1.5, 2.0, 1.5, 2.0]
+
+
+@pytest.mark.parametrize("name", ["test_LR", "test_LR_add"])
+def test_cozs_test_scenes_have_their_high_pictures_beside_them_in_order(tmp_path, name):
+    a_series(tmp_path / name, sides=(90, 60))
+    for seed, high in enumerate(("a.png", "b.png")):
+        store(tmp_path / "test_HR", high, scene(180, 180, seed))
+    found = [(low.parent.name, high.name) for low, high in find_pairs(tmp_path / name)]
+    assert found == [("154", "a.png")] * 2 + [("155", "b.png")] * 2
+    assert [pair.ratio[0] for pair in read_pairs([tmp_path / name], 16)] == [2.0, 3.0] * 2
+    (tmp_path / "test_HR" / "a.png").unlink()
+    with pytest.raises(InvalidInput, match="test_HR holds 1 pictures for the 2 scenes of test_LR"):
+        read_pairs([tmp_path / name], 16)
+
+
+def test_a_series_without_pairs_is_refused_by_name(tmp_path):
+    (tmp_path / "train_LR").mkdir()
+    with pytest.raises(InvalidInput, match="train_LR holds no pairs"):
+        read_pairs([tmp_path / "train_LR"], 16)
+    a_series(tmp_path / "train_LR", sides=(90,))
+    with pytest.raises(InvalidInput, match=r"0\.png is the only picture of its scene"):
+        read_pairs([tmp_path / "train_LR"], 16)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -43,7 +43,8 @@ class PicturePair:
 def read_pairs(folders: Sequence[str | Path], smallest: int) -> list[PicturePair]:
     """All pairs of folders, brought together. A low picture needs `smallest` pixels a side.
 
-    A folder holds `low/NAME.png` and `high/NAME.png`, or, as City100, `NAMEL.png` and `NAMEH.png`.
+    A folder holds `low/NAME.png` and `high/NAME.png`, or, as City100, `NAMEL.png` and `NAMEH.png`, or, as
+    COZ's train_LR and test_LR, a folder for each scene.
     """
     files = [pair for folder in folders for pair in find_pairs(Path(folder))]
     with ThreadPoolExecutor() as pool:
@@ -58,6 +59,9 @@ def find_pairs(folder: Path) -> Iterator[tuple[Path, Path]]:
     """The files of all pairs in a folder, low and high."""
     if not folder.is_dir():
         raise InvalidInput(f"{folder} is no folder of pairs: name one with low/ and high/ in it.")
+    if "_LR" in folder.name and not (folder / "low").is_dir():
+        yield from _zoom_series(folder)
+        return
     files = {p.relative_to(folder): p for p in sorted(folder.rglob("*")) if p.suffix.lower() in SUFFIXES}
     by_key: dict[tuple[Path, str], dict[str, Path]] = {}
     for name, path in files.items():
@@ -75,6 +79,41 @@ def find_pairs(folder: Path) -> Iterator[tuple[Path, Path]]:
             other = "high" if kind == "low" else "low"
             raise InvalidInput(f"{path} has no {other} partner: add it, or remove this one.")
         yield found["low"], found["high"]
+
+
+def _zoom_series(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """The pairs of COZ: a folder for each scene holds one view at several focal lengths.
+
+    The high pictures of test_LR and test_LR_add are in test_HR beside them, in the order of the scenes. In
+    train_LR the largest picture of each scene is the high one.
+    """
+    scenes = [found for scene in sorted(folder.iterdir()) if scene.is_dir() and (found := _pictures(scene))]
+    if not scenes:
+        raise InvalidInput(
+            f"{folder} holds no pairs: as COZ's, it needs a folder of pictures for each scene."
+        )
+    targets = folder.with_name(folder.name.partition("_LR")[0] + "_HR")
+    highs = _pictures(targets) if targets.is_dir() else [max(scene, key=_area) for scene in scenes]
+    if len(highs) != len(scenes):
+        raise InvalidInput(
+            f"{targets} holds {len(highs)} pictures for the {len(scenes)} scenes of {folder.name}:"
+            " each scene needs one."
+        )
+    for scene, high in zip(scenes, highs, strict=True):
+        if scene == [high]:
+            raise InvalidInput(f"{high} is the only picture of its scene: add another one, or remove it.")
+        yield from ((low, high) for low in scene if low != high)
+
+
+def _pictures(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if path.suffix.lower() in SUFFIXES]
+
+
+def _area(path: Path) -> int:
+    from PIL import Image
+
+    with Image.open(path) as image:
+        return image.width * image.height
 
 
 def matched(low_path: Path, high_path: Path) -> PicturePair:
