@@ -23,7 +23,7 @@ LOOKED_AT = 2048  # pixels on a side, at most: the middle of a larger picture sa
 LOOKED_AT_FOR_GRID = 1024
 
 # Beyond these a picture is restored. Chosen on held-out pictures: docs/models.md.
-MOST_QUALITY, MOST_GRID, MOST_NOISE = 96, 0.04, 1.5
+MOST_GRID, MOST_NOISE = 0.025, 1.0
 DITHERED = 15.0  # of 255: models that restore have seen noise up to 10, and more of it is a pattern of dots
 
 
@@ -43,11 +43,11 @@ class Traces(NamedTuple):
 
     def reason(self) -> str | None:
         """Why the picture should be restored, or None if it should not."""
-        if self.quality is not None and self.quality <= MOST_QUALITY:
+        if self.quality is not None:
             return f"it is a JPEG of quality {self.quality}"
         if self.codec is not None:
             return f"it is a lossy {self.codec}"
-        if self.quality is None and self.grid > MOST_GRID:  # the grid of a good JPEG shows, too
+        if self.grid > MOST_GRID:
             return "a grid of 8×8 blocks shows, as JPEG leaves it"
         if MOST_NOISE < self.noise <= DITHERED:
             return f"it has noise of {self.noise:.1f}/255"
@@ -59,8 +59,7 @@ class Traces(NamedTuple):
             return f"it is too small to tell if it is clean (under {FEWEST} pixels)"
         if self.noise > DITHERED:
             return f"its noise of {self.noise:.0f}/255 is taken for dots of the picture"
-        coded = "" if self.quality is None else f"is a JPEG of quality {self.quality} and "
-        return f"it {coded}shows no blocks and little noise ({self.noise:.1f}/255)"
+        return f"it shows no blocks and little noise ({self.noise:.1f}/255)"
 
 
 def traces(path: Path, picture: Picture) -> Traces:

@@ -124,7 +124,7 @@ def _describe(model: Shipped, folder: Path) -> dict[str, Any]:
 def _shipped(name: str) -> Shipped:
     known = {model.name: model for model in shipped() if model.spec.variant in TILE_PIXELS}
     if name not in known:
-        raise InvalidInput(f"A site cannot run the model {name!r}: choose {' or '.join(known)}.")
+        raise InvalidInput(f"A site cannot run the model {name!r}: choose one of {', '.join(known)}.")
     return known[name]
 
 
