@@ -279,7 +279,7 @@ class RasterScaling(RasterJob):
     def work(self) -> tuple[float, float]:
         """Pixels to encode, halos included, and pixels to render."""
         times = len(self.spans) * self.options.rotations
-        return times * self.plan.encoded * self.tiles / self.plan.tiles, times * math.prod(self.size)
+        return times * self.plan.effort * self.tiles / self.plan.tiles, times * math.prod(self.size)
 
     @property
     def disk(self) -> int:
