@@ -293,7 +293,8 @@ class RasterScaling(RasterJob):
     def work(self) -> tuple[float, float]:
         """Pixels to encode, halos included, and pixels to render."""
         times = len(self.spans) * self.options.rotations
-        return times * self.encoded, times * math.prod(self.size)
+        effort = sum(count * plan.effort for count, plan in self._plans)
+        return times * effort, times * math.prod(self.size)
 
     @property
     def encoded(self) -> int:
