@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from app_page import ASTRONAUT, captured, drop, levels, opened, png, program, settle, wait_live
+from app_page import ASTRONAUT, captured, drop, levels, opened, paste, png, program, settle, wait_live
 from PIL import Image
 
 import thera
@@ -304,6 +304,13 @@ def test_a_wrong_file_is_named_and_the_others_are_shown(page: Any) -> None:
 def test_what_is_no_file_is_refused(page: Any) -> None:
     drop(page)
     page.wait_for_selector("#notices:has-text('is no file')")
+
+
+def test_several_pictures_are_pasted(page: Any) -> None:
+    paste(page, PHOTO, ("grey.png", png(np.full((20, 30, 3), 99, np.uint8))))
+    settle(page, "document.querySelectorAll('#pictures li').length === 2")
+    wait_live(page)
+    assert page.inner_text("#title-name") == "grey.png"  # the last one is shown
 
 
 def test_several_pictures_are_shown_in_turn_and_closed(page: Any) -> None:
