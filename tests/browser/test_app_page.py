@@ -333,7 +333,7 @@ def test_what_a_photographer_should_know_of_a_picture_is_visible(page: Any) -> N
 
 def test_models_tell_their_time_for_this_picture(browser: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        gallery.Gallery, "measure", lambda self, model: self.speeds.update({model: 2e4 * len(model)})
+        gallery.Gallery, "measure", lambda self, model, *how: self.speeds.update({model: 2e4 * len(model)})
     )
     with program([ASTRONAUT], measure=True) as url:
         page = opened(browser, url)
