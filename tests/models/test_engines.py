@@ -177,13 +177,21 @@ def test_candidates_are_those_that_can_run_the_model(monkeypatch):
 
     def names(model, device="auto", precision="f32"):
         files = Files(None, SHIPPED[model].safetensors)
-        return [tuple(candidate) for candidate in files.candidates(device, precision)]
+        return [
+            candidate[: 2 + bool(candidate.precision)] for candidate in files.candidates(device, precision)
+        ]
 
     assert names("edsr-plus") == [("onnx", "cpu"), ("ncnn", "cpu")]
     assert names("edsr-pro", "cpu") == [("onnx", "cpu")]
     assert names("edsr-pro", precision="bf16") == [("openvino", "cpu")]
     assert names("edsr-air", precision="bf16") == [("ncnn", "cpu"), ("openvino", "cpu")]
     assert names("edsr-air", precision="tf32") == [("torch", "auto")]
+    exact, fast = ("onnx", "cpu", "f32"), ("openvino", "cpu", "bf16")
+    for has, ncnn in ((True, [("ncnn", "cpu", "bf16")]), (False, [])):
+        monkeypatch.setattr("thera.models.engines.cpu_has_bf16", lambda has=has: has)
+        assert names("edsr-air", precision="auto") == [exact, ("ncnn", "cpu", "f32"), *ncnn, fast]
+        assert names("edsr-pro", precision="auto") == [exact, fast]
+    assert names("edsr-air", "vulkan:0", "auto") == [("ncnn", "vulkan:0")]
     assert names("edsr-air", "cuda:1") == [("torch", "cuda:1")]
     assert names("edsr-air", "vulkan:0") == [("ncnn", "vulkan:0")]
     assert names("edsr-air", "gpu") == [("openvino", "gpu")]
@@ -277,6 +285,20 @@ def test_a_damaged_or_unwritable_cache_costs_only_a_measurement(cache, monkeypat
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert choose("model", "f32", 0, makers(0.05, 0.005)).engine.seconds == 0.005
+
+
+@pytest.mark.parametrize(("seconds", "taken"), [(0.045, "f32"), (0.035, "bf16")])
+def test_bf16_is_taken_only_where_it_is_clearly_faster(cache, seconds, taken):
+    engines = dict(zip(("f32", "bf16"), makers(0.05, seconds).values(), strict=True))
+    both = {Candidate("e", "cpu", precision): make for precision, make in engines.items()}
+    choice = choose("model", "auto", 0, both)
+    assert choice.engine.seconds == {"f32": 0.05, "bf16": seconds}[taken]
+    assert f"e on cpu in bf16 {0.05 / seconds:.2f} times" in choice.why
+
+
+def test_the_precision_auto_is_f32_where_one_engine_was_named():
+    assert load("edsr-air", "ncnn", "cpu", "auto").info.precision == "f32"
+    assert load("edsr-air", "auto", "cpu", "auto").info.precision in ("f32", "bf16")  # as measured here
 
 
 def test_a_remembered_engine_that_stopped_working_is_replaced(cache):

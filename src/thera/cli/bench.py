@@ -90,7 +90,7 @@ def show_devices(names: tuple[str, ...]) -> None:
         click.echo(f"\n{name}")
         for timing in survey(name):
             star = "*" if timing.chosen else " "
-            engine, device = timing.candidate
+            engine, device = timing.candidate[:2]
             click.echo(
                 f"  {timing.precision:<5} {star} {engine:<9} {device:<10} {1000 * timing.seconds:8.1f}"
             )

@@ -24,6 +24,7 @@ from thera.models.engine import FileEngine
 
 SIDE, ROUNDS = 48, 3  # of the measurement: pixels of the square input, calls of each engine
 GAIN = 1.1  # an engine must be this many times as fast as the reference to be chosen
+GAIN_OF_BF16 = 1.2  # bf16 must be this many times as fast as f32
 FILE = "engines.json"  # in the folder of caches
 PACKAGES = ("ncnn", "onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "openvino", "thera")
 
@@ -31,9 +32,10 @@ PACKAGES = ("ncnn", "onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "o
 class Candidate(NamedTuple):
     engine: str
     device: str
+    precision: str = ""  # only where engines of several precisions are compared
 
     def __str__(self) -> str:
-        return f"{self.engine} on {self.device}"
+        return f"{self.engine} on {self.device}" + (f" in {self.precision}" if self.precision else "")
 
 
 class Choice(NamedTuple):
@@ -81,8 +83,12 @@ def refresh(model: str, precision: str, threads: int, makers: Makers) -> dict[Ca
 
 def fastest(times: Mapping[Candidate, float]) -> Candidate:
     reference = next(iter(times))
-    best = min(times, key=lambda candidate: times[candidate])
-    return reference if times[best] * GAIN > times[reference] else best
+
+    def cost(candidate: Candidate) -> float:
+        return times[candidate] * (GAIN_OF_BF16 if candidate.precision == "bf16" else 1)
+
+    best = min(times, key=cost)
+    return reference if cost(best) * GAIN > cost(reference) else best
 
 
 def why(times: Mapping[Candidate, float]) -> str:

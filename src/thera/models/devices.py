@@ -55,7 +55,11 @@ def survey(model: str, threads: int = 0) -> list[Timing]:
     timings = []
     for precision in PRECISIONS:
         usual = files.candidates("auto", precision)
-        makers = {c: partial(files.engine, *c, precision, threads) for c in usual if c.engine != "torch"}
+        makers = {
+            c: partial(files.engine, c.engine, c.device, precision, threads)
+            for c in usual
+            if c.engine != "torch"
+        }
         times: dict[Candidate, float] = {}
         best = None
         if makers:
@@ -76,7 +80,7 @@ def _time(files: Files, candidate: Candidate, precision: str, threads: int) -> d
 
     def make() -> FileEngine:
         if candidate.engine != "torch":
-            return files.engine(*candidate, precision, threads)
+            return files.engine(candidate.engine, candidate.device, precision, threads)
         from thera.models.torch_engine import TorchEngine
 
         return TorchEngine(load_network(files.weights)[0], candidate.device, precision)  # type: ignore[arg-type, return-value]

@@ -30,8 +30,9 @@ PRECISIONS = ("f32", "tf32", "bf16", "f16")
 
 
 def check_precision(precision: str) -> None:
-    if precision not in PRECISIONS:
-        raise InvalidInput(f"There is no precision {precision!r}: choose one of {', '.join(PRECISIONS)}.")
+    if precision not in ("auto", *PRECISIONS):
+        names = ", ".join(("auto", *PRECISIONS))
+        raise InvalidInput(f"There is no precision {precision!r}: choose one of {names}.")
 
 
 def as_numpy(image: Array) -> Array:

@@ -19,6 +19,15 @@ OWNERS = {"mps": "torch", "coreml": "onnx", "directml": "onnx", "openvino": "onn
 OWNERS |= {"vulkan": "ncnn", "gpu": "openvino", "npu": "openvino"}
 
 
+def cpu_has_bf16() -> bool:
+    """True if the system says that the CPU computes in bf16: AVX512-BF16, AMX, or Arm's own."""
+    try:
+        words = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="ignore").split()
+    except OSError:  # not on Linux
+        return False
+    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(words)
+
+
 class Files(NamedTuple):
     """A model as an ONNX file or as a file of weights (safetensors or published)."""
 
@@ -42,7 +51,10 @@ class Files(NamedTuple):
         return path is not None and is_safetensors(path) and can_build(Spec.from_dict(read_header(path)))
 
     def candidates(self, device: str, precision: str) -> list[Candidate]:
-        """What could run the model, the reference first. It is found without importing an engine."""
+        """What could run the model, the reference first. It is found without importing an engine.
+
+        "auto" compares engines in f32 with those in bf16.
+        """
         kind = device.partition(":")[0]
         if kind in OWNERS:
             return [Candidate(OWNERS[kind], device)]
@@ -52,6 +64,16 @@ class Files(NamedTuple):
         shipped = self.weights is not None and self.weights.parent == WEIGHTS
         if self.onnx is None and not shipped and installed("torch"):
             return [Candidate("torch", device)]
+        if precision == "auto":
+            exact, fast = (self._on_cpu(each) for each in ("f32", "bf16"))
+            # OpenVINO knows by itself whether a CPU has bf16. With ncnn, any CPU computes in it, slowly.
+            fast = [c for c in fast if c.engine == "openvino" or cpu_has_bf16()]
+            found = [c._replace(precision=each) for each, cs in (("f32", exact), ("bf16", fast)) for c in cs]
+        else:
+            found = self._on_cpu(precision)
+        return found or [Candidate("torch", device)]
+
+    def _on_cpu(self, precision: str) -> list[Candidate]:
         found = []
         if self.for_onnx and precision == "f32":
             found.append(Candidate("onnx", "cpu"))
@@ -59,7 +81,7 @@ class Files(NamedTuple):
             found.append(Candidate("ncnn", "cpu"))
         if self.for_onnx and installed("openvino") and precision == "bf16":
             found.append(Candidate("openvino", "cpu"))
-        return found or [Candidate("torch", device)]
+        return found
 
     def engine(self, engine: str, device: str, precision: str, threads: int, calls: int = 1) -> FileEngine:
         """One engine, other than PyTorch, ready to run on a device.

@@ -65,7 +65,8 @@ def load(
     `device`: "cpu"; "cuda", "cuda:N" or "mps" (PyTorch); "vulkan" (ncnn); "gpu" or "npu" (OpenVINO);
     "coreml", "directml", "cuda" or "openvino" (ONNX Runtime). "auto" is the CPU; with PyTorch it is CUDA if
     available.
-    `precision`: "f32"; "bf16" with ncnn, OpenVINO and PyTorch; "tf32" or "f16" with PyTorch.
+    `precision`: "f32"; "bf16" with ncnn, OpenVINO and PyTorch; "tf32" or "f16" with PyTorch. "auto" is bf16
+    on CPUs that compute in it, if it was measured to be clearly faster there, and f32 otherwise.
     `threads`: how many a CPU engine may use; 0 for all cores.
     `strength`: of a model that restores pictures, from 0 (the clean model of its kind) to 1.
 
@@ -83,15 +84,19 @@ def load(
         return _weakened(name_or_path, strength, (engine, device, precision, threads))
     files = Files(*locate(name_or_path))
     candidates = [Candidate(engine, device)] if engine != "auto" else files.candidates(device, precision)
+    if precision == "auto" and not candidates[0].precision:
+        precision = "f32"  # nothing is compared
     if candidates[0].engine == "torch":
         if files.weights is None:
             raise ModelError(f"{files.onnx} is ONNX: give the engine 'torch' the model's safetensors file.")
         return make_model(*load_network(files.weights), device, precision)
-    makers = {c: partial(files.engine, *c, precision, threads) for c in candidates}
+    makers = {
+        c: partial(files.engine, c.engine, c.device, c.precision or precision, threads) for c in candidates
+    }
     made, why = choose(str(name_or_path), precision, threads, makers)
     shared = None
     if made.device == "cpu":
-        make = partial(files.engine, made.name, "cpu", precision)
+        make = partial(files.engine, made.name, "cpu", made.precision)
         shared = Shared(threads or default_threads(), make)
     return Model(made, made.metadata, why, shared)
 
@@ -118,7 +123,7 @@ def _weakened(name_or_path: str | Path, strength: float, options: tuple[str, str
     if not model.info.restores:
         raise InvalidInput(f"{model.name} restores nothing that --strength could weaken: leave it out.")
     # A file of weights runs on PyTorch where the shipped model of the same kind would run on ONNX Runtime.
-    clean = load(model.info.spec.name, model.info.engine, model.info.device, *options[2:])
+    clean = load(model.info.spec.name, model.info.engine, model.info.device, model.info.precision, options[3])
     if strength and not same_kappa(clean, model) and name_or_path in [known.name for known in shipped()]:
         raise ModelError(
             f"--strength does not work with {model.name}, which cannot be mixed with {clean.name} (their κ"
