@@ -99,6 +99,7 @@ def cores(folder: Path, model_name: str, repetitions: int) -> None:
     """One core and all cores in turn; the best of each counts, so that other programs change little."""
     pictures = folder / "pictures"
     pictures.mkdir()
+    (folder / "out").mkdir()
     for name in ("a.png", "b.png"):
         photograph(1100).save(pictures / name)
     options = ["-m", "thera", "upscale", "-s", "2", "-m", model_name, "-q", "--overwrite"]
