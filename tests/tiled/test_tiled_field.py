@@ -325,7 +325,7 @@ def test_a_plan_counts_the_memory_of_all_tiles_that_are_encoded_side_by_side(mod
     across = 1000 + 2 * model.info.halo
     assert (one.workers, one.tiles, two.workers, two.tiles) == (1, 1, 2, 2)
     assert tile == pytest.approx(2 * source[0] * across * costs(model.info).pixel, rel=0.01)
-    assert two.effort < one.effort / 1.2  # two threads in one tile are faster than one, too
+    assert two.effort < one.effort / 1.1  # two threads make one tile faster, too, but not twice
     for memory in (700 << 20, 1 << 30, 2 << 30):
         assert make_plan(sharing(model._engine, 8), source, size, Options(memory=memory)).memory <= memory
 

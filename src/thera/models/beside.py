@@ -1,14 +1,15 @@
 """Several images are encoded side by side, each in a thread of its own.
 
-Layers of a network wait for each other, so two threads in one network are about 1.5 times as fast as one. Two
-images side by side, with one thread each, wait for nothing.
+Layers of a network wait for each other, so two threads in one network are 1.5 to 1.8 times as fast as one.
+Two images side by side, with one thread each, wait for nothing.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TypeVar
 
@@ -49,7 +50,7 @@ def side_by_side(
             for thread in threads:
                 thread.start()
             for _ in items:
-                if (error := done.get()) is not None:
+                if (error := _next(done)) is not None:
                     raise error
                 report()
         except BaseException:
@@ -57,6 +58,13 @@ def side_by_side(
                 stop()  # again, because a thread may have been between two computations
                 threads[0].join(0.005)
             raise
+
+
+def _next(done: SimpleQueue[BaseException | None]) -> BaseException | None:
+    """Waits for the next result. Python could miss a Ctrl-C that comes as a wait begins: waits are short."""
+    while True:
+        with suppress(Empty):
+            return done.get(timeout=0.1)
 
 
 def _first(waiting: deque[Item]) -> Item | None:
