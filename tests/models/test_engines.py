@@ -372,13 +372,46 @@ def test_a_model_for_several_callers_at_once_computes_the_same(engine, photograp
         assert field.head is model.encode(photograph).head  # its tables serve all
 
 
-def test_a_file_that_changed_since_it_was_loaded_is_not_mixed_with_what_it_was(tmp_path):
+def test_a_model_whose_file_changes_or_is_removed_goes_on_as_it_was_loaded(tmp_path):
     path = tmp_path / "mine.safetensors"
     path.write_bytes(SHIPPED["edsr-air"].safetensors.read_bytes())
     model = load(path, "onnx", "cpu", threads=2)
     save_safetensors(Thera(Spec("edsr", "air")), path)
-    with pytest.raises(ModelError, match="changed since it was loaded"):
-        model.beside(2)
+    assert model.beside(2) is model
+    path.unlink()
+    assert model.beside(2) is model
+
+
+def test_calls_of_onnx_runtime_share_one_pool_and_bring_a_thread_each(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "thera.models.onnx_engine.OnnxEngine", lambda model, threads, device: asked.append(threads)
+    )
+    files = Files(None, SHIPPED["edsr-air"].safetensors)
+    for threads, calls in ((0, 1), (3, 1), (1, 2), (4, 4)):
+        files.engine("onnx", "cpu", "f32", threads, calls)
+    assert asked == [0, 3, 1, 13]
+
+
+def test_the_program_ends_while_a_daemon_thread_waits_for_images_side_by_side():
+    code = """
+import threading
+from thera.models import engine
+from thera.models.beside import side_by_side
+engine.ENDING_SECONDS = 600
+computing = threading.Barrier(3)
+
+def work(item):
+    cancelled = threading.Event()
+    computing.wait(60)
+    engine.interruptible(lambda: cancelled.wait(300), cancelled.set)
+    raise RuntimeError("cancelled")
+
+threading.Thread(target=side_by_side, args=(work, [1, 2], 2, print), daemon=True).start()
+computing.wait(60)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (run.returncode, run.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("engine", ["ncnn", "onnx"])

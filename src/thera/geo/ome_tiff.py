@@ -81,7 +81,7 @@ class OmeScaling:
 
     @property
     def work(self) -> tuple[float, float]:
-        """Pixels to encode, halos included, and pixels to render."""
+        """The effort of encoding, in pixels (see `Plan`), and pixels to render."""
         share = self._pixels / math.prod(self.plan.size) * self.options.rotations
         return self.plan.effort * share, math.prod(self.plan.size) * share
 

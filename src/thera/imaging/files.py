@@ -97,7 +97,7 @@ class FileScaling(PictureOutput):
 
     @property
     def work(self) -> tuple[float, float]:
-        """Pixels to encode, halos included, and pixels to render."""
+        """The effort of encoding, in pixels (see `Plan`), and pixels to render."""
         if TiledField(self.model, self.planes[0], self.options).is_identity(*self.plan.grid):
             return 0.0, 0.0
         times = len(self.planes) * self.options.rotations

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
+from time import sleep
 from typing import TypeVar
 
-from thera.models.engine import cancelled_by, interrupt
+from thera.models.engine import cancelled_by, ending, interrupt
 
 Item = TypeVar("Item")
 
@@ -41,11 +42,14 @@ def side_by_side(
 
     def stop() -> None:
         waiting.clear()
-        done.put(RuntimeError("The encoding was cancelled."))
         for thread in threads:
             interrupt(thread.ident or 0)
 
-    with cancelled_by(stop):
+    def cancel() -> None:
+        done.put(RuntimeError("The encoding was cancelled."))
+        stop()
+
+    with cancelled_by(cancel):
         try:
             for thread in threads:
                 thread.start()
@@ -54,9 +58,9 @@ def side_by_side(
                     raise error
                 report()
         except BaseException:
-            while any(thread.is_alive() for thread in threads):
+            while any(thread.is_alive() for thread in threads) and not ending():
                 stop()  # again, because a thread may have been between two computations
-                threads[0].join(0.005)
+                sleep(0.005)
             raise
 
 

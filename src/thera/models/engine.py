@@ -60,17 +60,22 @@ def interrupt(thread: int) -> None:
         cancel()
 
 
+def ending() -> bool:
+    """True once the program ends: threads that were cancelled then wait for good."""
+    return _ending.is_set()
+
+
 @contextmanager
 def cancelled_by(cancel: Callable[[], None]) -> Iterator[None]:
     """While this lasts, `interrupt` of this thread and the end of the program call `cancel`."""
-    if _ending.is_set():
+    if ending():
         Event().wait()
     _cancels[get_ident()] = cancel
     try:
         yield
     finally:
         del _cancels[get_ident()]
-        if _ending.is_set():
+        if ending():
             Event().wait()  # for good: the program ends without this daemon thread
 
 

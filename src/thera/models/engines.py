@@ -86,4 +86,5 @@ class Files(NamedTuple):
             raise InvalidInput(f"The engine 'onnx' computes in f32: use another engine for {precision}.")
         from thera.models.onnx_engine import OnnxEngine
 
-        return OnnxEngine(model, threads, place)
+        # All calls share one pool, and each brings a thread of its own.
+        return OnnxEngine(model, calls * (threads - 1) + 1, place)

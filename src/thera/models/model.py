@@ -73,7 +73,7 @@ class Model:
     ) -> None:
         spec = Spec.from_dict(metadata)
         self._engine, self._shared = engine, shared
-        self._beside: dict[int, Model] = {}  # the last one that `beside` made
+        self._beside: dict[int, Model] = {}  # what `beside` made, by the number of threads
         self._replay = engine if isinstance(engine, ReplayEngine) else None
         self._heads = [engine.head]  # one for each rotation of the image by a quarter turn
         for _ in range(ROTATIONS - 1):
@@ -116,16 +116,23 @@ class Model:
         return self._field(self._engine.asarray(image), 0, self._engine.features)
 
     def beside(self, count: int) -> Model:
-        """The same model for `count` threads that encode at once and share its own threads."""
+        """The same model for `count` threads that encode at once and share its own threads.
+
+        It is this model itself if its file was changed or removed since it was loaded.
+        """
         if count == 1 or self._shared is None:
             return self
         if count not in self._beside:
-            made = copy(self)
-            made._engine = self._shared.make(max(1, self._shared.threads // count), count)
-            mine, again = (to_numpy(each.head.weight) for each in (self._engine, made._engine))
+            try:
+                engine = self._shared.make(max(1, self._shared.threads // count), count)
+            except (OSError, ModelError):
+                return self
+            mine, again = (to_numpy(each.head.weight) for each in (self._engine, engine))
             if not np.array_equal(mine, again):
-                raise ModelError(f"The file of {self.name} was changed since it was loaded: start again.")
-            self._beside = {count: made}
+                return self
+            made = copy(self)
+            made._engine = engine
+            self._beside[count] = made
         return self._beside[count]
 
     def encode_rotations(self, image: Array) -> Iterator[HeatField]:

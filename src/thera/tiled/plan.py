@@ -119,7 +119,7 @@ def make_plan(
                 need = fixed + workers * tall * wide * cost.pixel + strip * per_cell
                 encoded = all_tall * all_wide
                 turns = math.ceil(tiles / workers) / tiles  # each as long as one tile
-                effort = encoded * turns * workers**SPEED_OF_THREADS
+                effort = encoded * turns * (threads / (threads // workers)) ** SPEED_OF_THREADS
                 candidates.append(Plan(source, size, rows, cols, need, encoded, workers, effort))
     possible = [plan for plan in candidates if plan.memory <= memory]
     if not possible:
