@@ -1,9 +1,10 @@
 """What the program costs around the network, on this machine.
 
-    python benchmarks/cli.py [--model edsr-air] [--quick]
+    python benchmarks/cli.py [--model edsr-air] [--quick] [--only cores]
 
 - start-up: `thera --version`, and `import thera` against `import numpy, PIL`;
 - a 256×256 image at ×4, file to file and process start included, over the bare encoder's time;
+- the rate of all cores over that of one, for a picture of 1.2 megapixels and a folder of two, file to file;
 - peak resident memory against the size of the output, for a format written as it comes and one that is not.
 
 Medians of a few repetitions, processes started one after the other.
@@ -25,6 +26,7 @@ from PIL import Image
 
 import thera
 from thera.memory import human_bytes
+from thera.models.engine import default_threads
 
 
 def median_seconds(work: Callable[[], object], repetitions: int) -> float:
@@ -93,6 +95,26 @@ def end_to_end(folder: Path, model_name: str, repetitions: int) -> None:
     )
 
 
+def cores(folder: Path, model_name: str, repetitions: int) -> None:
+    """One core and all cores in turn; the best of each counts, so that other programs change little."""
+    pictures = folder / "pictures"
+    pictures.mkdir()
+    (folder / "out").mkdir()
+    for name in ("a.png", "b.png"):
+        photograph(1100).save(pictures / name)
+    options = ["-m", "thera", "upscale", "-s", "2", "-m", model_name, "-q", "--overwrite"]
+    for given in (pictures / "a.png", pictures):
+        arguments = [*options, str(given), "--out", str(folder / "out")]
+        best = {"1": float("inf"), str(default_threads()): float("inf")}
+        for _ in range(repetitions):
+            for threads in best:
+                took = median_seconds(lambda: run(*arguments, "--threads", threads), 1)  # noqa: B023
+                best[threads] = min(best[threads], took)
+        (_, one), (count, many) = best.items()
+        kind = "a folder of two" if given.is_dir() else "one picture"
+        print(f"{kind:<21} {one:.1f} s on one core, {many:.1f} s on {count}; ratio {one / many:.2f}")
+
+
 def memory(folder: Path, model_name: str, sides: list[int]) -> None:
     print("\npeak resident memory, from 128×128 with " + model_name)
     print(f"{'output':>14} {'raw':>9} {'tiff':>9} {'png':>9} {'jpeg':>9}")
@@ -113,12 +135,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default="edsr-air")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller outputs")
+    parser.add_argument("--only", nargs="+", choices=("start", "end", "cores", "memory"))
     options = parser.parse_args()
-    start_up(3 if options.quick else 9)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        end_to_end(folder, options.model, 3 if options.quick else 7)
-        memory(folder, options.model, [512, 2048] if options.quick else [512, 2048, 4096, 8192])
+        parts = {
+            "start": lambda: start_up(3 if options.quick else 9),
+            "end": lambda: end_to_end(folder, options.model, 3 if options.quick else 7),
+            "cores": lambda: cores(folder, options.model, 1 if options.quick else 3),
+            "memory": lambda: memory(
+                folder, options.model, [512, 2048] if options.quick else [512, 2048, 4096, 8192]
+            ),
+        }
+        for part in options.only or parts:
+            parts[part]()
 
 
 if __name__ == "__main__":

@@ -83,9 +83,20 @@ def complains(line: Any) -> bool:
 
 def drop(page: Any, *files: tuple[str, bytes]) -> None:
     """Drops files on the page, as a person would."""
-    data = page.evaluate_handle(DROP, [[name, base64.b64encode(content).decode()] for name, content in files])
+    data = _given(page, files)
     page.dispatch_event("body", "dragover", {"dataTransfer": data})
     page.dispatch_event("body", "drop", {"dataTransfer": data})
+
+
+def paste(page: Any, *files: tuple[str, bytes]) -> None:
+    """Pastes files, as a person would."""
+    clipboard = "(data) => dispatchEvent(new ClipboardEvent('paste', { clipboardData: data }))"
+    page.evaluate(clipboard, _given(page, files))
+
+
+def _given(page: Any, files: Sequence[tuple[str, bytes]]) -> Any:
+    coded = [[name, base64.b64encode(content).decode()] for name, content in files]
+    return page.evaluate_handle(DROP, coded)
 
 
 def wait_live(page: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from app_page import ASTRONAUT, captured, drop, levels, opened, png, program, settle, wait_live
+from app_page import ASTRONAUT, captured, drop, levels, opened, paste, png, program, settle, wait_live
 from PIL import Image
 
 import thera
@@ -306,6 +306,13 @@ def test_what_is_no_file_is_refused(page: Any) -> None:
     page.wait_for_selector("#notices:has-text('is no file')")
 
 
+def test_several_pictures_are_pasted(page: Any) -> None:
+    paste(page, PHOTO, ("grey.png", png(np.full((20, 30, 3), 99, np.uint8))))
+    settle(page, "document.querySelectorAll('#pictures li').length === 2")
+    wait_live(page)
+    assert page.inner_text("#title-name") == "grey.png"  # the last one is shown
+
+
 def test_several_pictures_are_shown_in_turn_and_closed(page: Any) -> None:
     drop(page, PHOTO, ("grey.png", png(np.full((20, 30, 3), 99, np.uint8))))
     settle(page, "document.getElementById('title').textContent.includes('30 × 20')")
@@ -326,7 +333,7 @@ def test_what_a_photographer_should_know_of_a_picture_is_visible(page: Any) -> N
 
 def test_models_tell_their_time_for_this_picture(browser: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        gallery.Gallery, "measure", lambda self, model: self.speeds.update({model: 2e4 * len(model)})
+        gallery.Gallery, "measure", lambda self, model, *how: self.speeds.update({model: 2e4 * len(model)})
     )
     with program([ASTRONAUT], measure=True) as url:
         page = opened(browser, url)

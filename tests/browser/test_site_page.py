@@ -134,7 +134,7 @@ def test_the_first_encoding_on_a_computer_tells_its_time(browser: Any, site: Pat
     with served(site) as url:
         visit = Visit(browser, url, script=STATUS)
         visit.until("globalThis.thera?.painter")
-        visit.give("large.png", png(np.tile(photo(), (4, 3, 1))))  # which is encoded in one piece
+        visit.give("large.png", png(np.tile(photo(), (2, 2, 1))))  # which is encoded in one piece
         visit.live()
         visit.until("document.getElementById('title').textContent.startsWith('large.png')")
         visit.live()

@@ -63,6 +63,7 @@ def test_a_warp_is_that_of_the_program(cheap, scene, tmp_path, crs, options):
     np.testing.assert_allclose(numbers, transform.to_gdal(), rtol=1e-12)
     assert rasterio.CRS.from_wkt(warped.spatial_ref.attrs["crs_wkt"]) == system
     assert warped.attrs == scene.attrs and warped.band.values.tolist() == [4, 8]
+    assert warped.encoding["grid_mapping"] == "spatial_ref"  # else stores would keep it as data
 
 
 @pytest.mark.parametrize(("chunk", "spacing"), [(40, 32), (25, 8)])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from thera.cli.eval import command as eval_command
 from thera.errors import ImageFileError, InvalidInput
 from thera.evaluation.images import check_sizes, image_sets, read
 from thera.evaluation.methods import (
@@ -176,6 +177,15 @@ def test_models_are_loaded_after_the_baselines_and_marked_for_the_ensemble(model
     assert names == ["bicubic", "air+ ×4, sinc", "air+"]
     assert [m.name for m in load_methods(["a.onnx"], ensemble=False)] == ["air"]
     assert [m.name for m in load_methods(["a.onnx"], both=True)] == ["air", "air+"]
+
+
+def test_figures_are_measured_in_f32_unless_another_precision_is_asked_for(monkeypatch):
+    asked = []
+    monkeypatch.setattr("thera.models.load", lambda _, precision: asked.append(precision) or StubModel("air"))
+    load_methods(["a.onnx"])
+    load_methods(["a.onnx"], precision="f16")
+    command = next(option for option in eval_command.params if option.name == "precision")
+    assert [*asked, command.default] == ["f32", "f16", "f32"]
 
 
 def test_two_models_of_one_name_are_refused(models):

@@ -87,6 +87,10 @@ def test_what_is_missing_is_said(product, tmp_path):
         describe(f"{product}:60m")
     with pytest.raises(ImageFileError, match="has no bands of 10 m"):
         describe(tmp_path / "other.SAFE")
+    granule = next(product.glob("GRANULE/*"))
+    shutil.copytree(granule, granule.with_name("L2A_T33VWF"))
+    with pytest.raises(ImageFileError, match="holds several tiles: scale the files in its GRANULE folders"):
+        describe(product)
 
 
 def test_a_jpeg_2000_without_a_place_is_scaled(make, photo, tmp_path):

@@ -12,9 +12,11 @@ import pytest
 
 from thera.errors import InvalidInput, MissingDependency, ModelError
 from thera.models import load, save_safetensors, shipped
+from thera.models.beside import side_by_side
 from thera.models.choosing import Candidate, choose, refresh
+from thera.models.engine import default_threads
 from thera.models.engines import Files
-from thera.models.ncnn_engine import NcnnEngine, default_threads, vulkan_count
+from thera.models.ncnn_engine import NcnnEngine, vulkan_count
 from thera.models.ncnn_graph import build
 from thera.models.onnx_engine import OnnxEngine
 from thera.models.onnx_templates import complete
@@ -119,7 +121,7 @@ def test_ncnn_refuses_files_that_lack_a_parameter_or_have_another_shape():
 def test_a_trained_model_runs_without_pytorch(tmp_path, monkeypatch):
     save_safetensors(Thera(Spec("edsr", "air")), tmp_path / "mine.safetensors")
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert load(tmp_path / "mine.safetensors").info.engine == "ncnn"
+    assert load(tmp_path / "mine.safetensors").info.engine in ("onnx", "ncnn")  # the faster one
 
 
 def test_what_a_device_or_a_build_does_not_have_is_said():
@@ -288,7 +290,7 @@ def test_a_remembered_engine_that_stopped_working_is_replaced(cache):
 @pytest.mark.parametrize("given", ["0", "²", "-1", "2,1", ""])
 def test_no_value_of_omp_num_threads_leaves_ncnn_without_threads(monkeypatch, given):
     monkeypatch.setenv("OMP_NUM_THREADS", given)
-    assert default_threads(pytest.importorskip("ncnn")) >= 1
+    assert default_threads() >= 1
 
 
 def test_a_negative_number_of_threads_is_refused():
@@ -324,6 +326,92 @@ except KeyboardInterrupt:
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout == "interrupted, cancelled: True\n", run.stderr
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGINT)", "interrupt(main)"])
+def test_images_that_are_encoded_side_by_side_end_when_they_are_interrupted(end):
+    code = f"""
+import os, signal, threading
+from thera.models.beside import side_by_side
+from thera.models.engine import interrupt, interruptible
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main, computing, ended = threading.get_ident(), threading.Barrier(3), []
+
+def work(item):
+    cancelled = threading.Event()
+    computing.wait(60)
+    interruptible(lambda: cancelled.wait(60), cancelled.set)
+    ended.append(cancelled.is_set())
+    raise RuntimeError("cancelled")
+
+def stop():
+    computing.wait(60)
+    {end}
+
+threading.Thread(target=stop).start()
+try:
+    side_by_side(work, range(1, 9), 2, lambda: None)
+except (KeyboardInterrupt, RuntimeError):
+    print(ended)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50)
+    assert run.stdout == "[True, True]\n", run.stderr
+
+
+@pytest.mark.parametrize("engine", ["onnx", "ncnn", "openvino"])
+def test_a_model_for_several_callers_at_once_computes_the_same(engine, photograph):
+    pytest.importorskip({"onnx": "onnxruntime"}.get(engine, engine), reason=f"{engine} is not installed")
+    model = load("edsr-air", engine, "cpu", threads=2)
+    beside = model.beside(2)
+    assert model.info.threads == 2 and beside._engine is not model._engine and beside is model.beside(2)
+    found = []
+    side_by_side(lambda turn: found.append(beside.encode(photograph)), range(1, 4), 2, lambda: None)
+    for field in found:
+        assert np.array_equal(field.features, model.encode(photograph).features)
+        assert field.head is model.encode(photograph).head  # its tables serve all
+
+
+def test_a_model_whose_file_changes_or_is_removed_goes_on_as_it_was_loaded(tmp_path):
+    path = tmp_path / "mine.safetensors"
+    path.write_bytes(SHIPPED["edsr-air"].safetensors.read_bytes())
+    model = load(path, "onnx", "cpu", threads=2)
+    save_safetensors(Thera(Spec("edsr", "air")), path)
+    assert model.beside(2) is model
+    path.unlink()
+    assert model.beside(2) is model
+
+
+def test_calls_of_onnx_runtime_share_one_pool_and_bring_a_thread_each(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "thera.models.onnx_engine.OnnxEngine", lambda model, threads, device: asked.append(threads)
+    )
+    files = Files(None, SHIPPED["edsr-air"].safetensors)
+    for threads, calls in ((0, 1), (3, 1), (1, 2), (4, 4)):
+        files.engine("onnx", "cpu", "f32", threads, calls)
+    assert asked == [0, 3, 1, 13]
+
+
+def test_the_program_ends_while_a_daemon_thread_waits_for_images_side_by_side():
+    code = """
+import threading
+from thera.models import engine
+from thera.models.beside import side_by_side
+engine.ENDING_SECONDS = 600
+computing = threading.Barrier(3)
+
+def work(item):
+    cancelled = threading.Event()
+    computing.wait(60)
+    engine.interruptible(lambda: cancelled.wait(300), cancelled.set)
+    raise RuntimeError("cancelled")
+
+threading.Thread(target=side_by_side, args=(work, [1, 2], 2, print), daemon=True).start()
+computing.wait(60)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (run.returncode, run.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("engine", ["ncnn", "onnx"])

@@ -30,7 +30,7 @@ GUARDED = {
     "evaluation/bench.py: os.sched_getaffinity",
     "files.py: fcntl",
     "memory.py: os.sysconf",
-    "models/ncnn_engine.py: os.sched_getaffinity",
+    "models/engine.py: os.sched_getaffinity",
 }
 
 

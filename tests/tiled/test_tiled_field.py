@@ -1,7 +1,9 @@
 """Tiles and bands change nothing but the memory it takes."""
 
 import pickle
+from dataclasses import replace
 from itertools import pairwise
+from threading import Barrier, Event, Lock
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,9 +16,12 @@ from thera.errors import InvalidInput
 from thera.field import Box, Gaussian, Lanczos, Point, Seamless
 from thera.field.grid import Axis
 from thera.models import Model
+from thera.models.engine import interruptible
+from thera.models.model import Shared
+from thera.networks import Spec
 from thera.tiled import ArraySource, Options, Plan, TiledField, make_plan
 from thera.tiled import field as tiled_field
-from thera.tiled.plan import GOOD_ENOUGH, with_halo
+from thera.tiled.plan import GOOD_ENOUGH, costs, with_halo
 
 
 def rendered(model, image, plan, options=None) -> np.ndarray:
@@ -278,3 +283,70 @@ def test_an_array_at_scale_1_is_itself(model, dtype, channels):
         samples[..., -1] = np.linspace(1, 99, 63).reshape(9, 7) / (99 if dtype == "f4" else 1)
     result = thera.upscale(samples, 1, model=model)
     np.testing.assert_allclose(result, samples, atol=1e-6 if dtype == "f4" else 0)
+
+
+def sharing(engine, threads=2) -> Model:
+    """A model whose engine may be called from several threads at once."""
+    about = {**Spec("edsr", "air").to_dict(), "name": "sharing", "parameters": 0}
+    return Model(engine, about, shared=Shared(threads, lambda threads, calls: engine))
+
+
+class Meeting:
+    """An engine whose calls wait until two of them compute at the same time."""
+
+    def __init__(self, model: Model) -> None:
+        vars(self).update(name="meeting", device="cpu", precision="f32", head=model._engine.head)
+        self.asarray, self._features = model._engine.asarray, model._engine.features
+        self._both = Barrier(2, timeout=60)
+
+    def features(self, image):
+        self._both.wait()
+        return self._features(image)
+
+
+@pytest.mark.parametrize("ensemble", [False, True])
+def test_tiles_that_are_encoded_side_by_side_give_the_same_pixels(model, ensemble):
+    image = np.random.default_rng(7).random((60, 90, 3), np.float32)
+    plan = plan_of((60, 90), (150, 200), (0, 30, 60), (0, 20, 50, 70, 90))
+    options, reported = Options(ensemble=ensemble), []
+    field = TiledField(sharing(Meeting(model)), ArraySource(image), options)
+    beside = [strip.values for strip in field.rows(replace(plan, workers=2), reported.append)]
+    assert np.array_equal(np.concatenate(beside), rendered(model, image, plan, options))
+    assert sum(reported) == pytest.approx(150 * 200)
+
+
+def test_a_plan_counts_the_memory_of_all_tiles_that_are_encoded_side_by_side(model):
+    source, size = (1500, 2000), (3000, 4000)
+    one, two = (
+        make_plan(sharing(model._engine, threads), source, size, Options(memory=16 << 30), good_enough=1)
+        for threads in (1, 2)
+    )
+    tile = two.memory - one.memory + source[0] * source[1] * costs(model.info).pixel
+    across = 1000 + 2 * model.info.halo
+    assert (one.workers, one.tiles, two.workers, two.tiles) == (1, 1, 2, 2)
+    assert tile == pytest.approx(2 * source[0] * across * costs(model.info).pixel, rel=0.01)
+    assert two.effort < one.effort / 1.1  # two threads make one tile faster, too, but not twice
+    for memory in (700 << 20, 1 << 30, 2 << 30):
+        assert make_plan(sharing(model._engine, 8), source, size, Options(memory=memory)).memory <= memory
+
+
+def test_tiles_are_encoded_one_by_one_under_a_lock(model):
+    locked = Options(memory=16 << 30, lock=Lock())
+    assert make_plan(sharing(model._engine, 8), (1500, 2000), (3000, 4000), locked).workers == 1
+
+
+def test_an_error_in_one_tile_ends_the_others(model):
+    class Fails(Meeting):
+        def features(self, image):
+            self._both.wait()
+            if image[0, 0, 0] == 1:
+                raise InvalidInput("a tile failed")
+            interruptible(lambda: ended.wait(60), ended.set)
+            raise RuntimeError("cancelled")
+
+    image, ended = np.zeros((20, 200, 3), np.float32), Event()
+    image[:, 60:] = 1
+    plan = replace(plan_of((20, 200), (40, 400), (0, 20), (0, 100, 200)), workers=2)
+    with pytest.raises(InvalidInput, match="a tile failed"):
+        list(TiledField(sharing(Fails(model)), ArraySource(image)).rows(plan))
+    assert ended.is_set()

@@ -7,7 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -77,7 +77,10 @@ class Clock:
         monkeypatch.setattr(jobs.time, "monotonic", lambda: self.now)
 
 
-def test_a_job_tells_how_far_it_is_and_how_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["field", "download"])
+def test_a_job_tells_how_far_it_is_and_how_long_it_takes(
+    monkeypatch: pytest.MonkeyPatch, kind: Literal["field", "download"]
+) -> None:
     clock, told = Clock(monkeypatch), []
 
     def after(seconds: float) -> tuple[float, float | None]:
@@ -96,9 +99,11 @@ def test_a_job_tells_how_far_it_is_and_how_long_it_takes(monkeypatch: pytest.Mon
         told.append(after(60))  # later than expected: 170 seconds for a half
         job.report(0.96)
 
-    job = Job("download", work, {"name": "a.png"}, "")
+    job = Job(kind, work, {"name": "a.png"}, "")
     job.run()
-    assert told == [(0, None), (0.1, 54), (0.95, None), (0.95, 80), (0.95, 50), (0.95, 170)]
+    assert [left for _, left in told] == [None, 54, None, 80, 50, 170]
+    by_clock = [0, 0.1, 0.95, 0.95, 0.95, 0.95]
+    assert [share for share, _ in told] == (by_clock if kind == "field" else [0, 0, 0, 0.5, 0.5, 0.5])
     assert after(0) == (1, None) and job.describe()["name"] == "a.png"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ TABLES = (".md", ".csv", ".tex")  # written beside the results
 )
 @click.option("--ensemble/--no-ensemble", default=True, help="Mean of four rotations, as published.")
 @click.option("--both", is_flag=True, help="Measure each model in one pass and with the ensemble.")
-@engine_options
+@partial(engine_options, precision="f32")
 @click.option(
     "-o",
     "--out",

@@ -82,8 +82,8 @@ class NamedPath(click.Path):
         return path
 
 
-def engine_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --engine, --device and --precision."""
+def engine_options(function: Callable[..., Any], precision: str = "auto") -> Callable[..., Any]:
+    """Adds --engine, --device and --precision; `precision` is the default of the last."""
     options: list[Decorator] = [
         click.option(
             "--engine",
@@ -96,7 +96,7 @@ def engine_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--precision",
             type=click.Choice(["auto", "f32", "tf32", "bf16", "f16"]),
-            default="auto",
+            default=precision,
             show_default=True,
             help="Precision of the network. auto: f16 on CUDA GPUs, f32 elsewhere. Fields are always f32.",
         ),

@@ -26,7 +26,7 @@ class Work(Protocol):
 
     @property
     def work(self) -> tuple[float, float]:
-        """Pixels to encode, halos included, and pixels to render."""
+        """The effort of encoding, in pixels, and pixels to render."""
 
 
 def human_time(seconds: float) -> str:

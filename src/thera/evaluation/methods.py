@@ -130,11 +130,13 @@ def load_methods(
     baselines: Iterable[str] = (),
     ensemble: bool = True,
     both: bool = False,
+    precision: str = "f32",
     **options: Any,
 ) -> list[Method]:
     """The methods to compare: baselines, then models. `options` are passed to `thera.models.load`.
 
     `both`: each model in one pass, and then with the ensemble.
+    `precision`: f32 unless another is asked for, so that figures do not depend on the device.
 
     >>> [method.name for method in load_methods([], ["bicubic", "lanczos"])]
     ['bicubic', 'lanczos']
@@ -144,7 +146,7 @@ def load_methods(
     for spec in models:
         label, sources = parse_model(spec)
         passes = [False, True] if both else [ensemble]
-        found = [_load(source, label, passes, options) for source in sources]
+        found = [_load(source, label, passes, options | {"precision": precision}) for source in sources]
         for same in map(list, zip(*found, strict=True)):
             name = same[0].name
             if name in groups:

@@ -81,9 +81,9 @@ class OmeScaling:
 
     @property
     def work(self) -> tuple[float, float]:
-        """Pixels to encode, halos included, and pixels to render."""
+        """The effort of encoding, in pixels (see `Plan`), and pixels to render."""
         share = self._pixels / math.prod(self.plan.size) * self.options.rotations
-        return self.plan.encoded * share, math.prod(self.plan.size) * share
+        return self.plan.effort * share, math.prod(self.plan.size) * share
 
     @property
     def _pixels(self) -> int:

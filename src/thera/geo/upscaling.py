@@ -291,9 +291,10 @@ class RasterScaling(RasterJob):
 
     @property
     def work(self) -> tuple[float, float]:
-        """Pixels to encode, halos included, and pixels to render."""
+        """The effort of encoding, in pixels (see `Plan`), and pixels to render."""
         times = len(self.spans) * self.options.rotations
-        return times * self.encoded, times * math.prod(self.size)
+        effort = sum(count * plan.effort for count, plan in self._plans)
+        return times * effort, times * math.prod(self.size)
 
     @property
     def encoded(self) -> int:
@@ -491,20 +492,20 @@ def check_raster_output(source: Path, output: Path, overwrite: bool) -> None:
 
 
 def _best_frame(scaling: RasterScaling) -> int:
-    """The side of the frames with the least overlap that fits in memory."""
-    found: dict[int, tuple[int, int]] = {}  # pixels to encode, and bytes
+    """The side of the frames with the least effort that fits in memory."""
+    found: dict[int, tuple[float, int]] = {}  # effort, and bytes
     for tiles in range(1, MOST_TILES + 1):
         tried = replace(scaling, frame=tiles * TILE)
         try:
-            found[tried.frame] = tried.encoded, tried.plan.memory
+            found[tried.frame] = tried.work[0], tried.plan.memory
         except InvalidInput:
             if not found:
                 raise
             break
         if tried.frame >= max(scaling.size):
             break
-    best = min(encoded for encoded, _ in found.values())
-    frugal = (side for side, (encoded, _) in found.items() if encoded <= GOOD_ENOUGH * best)
+    best = min(effort for effort, _ in found.values())
+    frugal = (side for side, (effort, _) in found.items() if effort <= GOOD_ENOUGH * best)
     return min(frugal, key=lambda side: found[side][1])
 
 

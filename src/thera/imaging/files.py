@@ -97,11 +97,11 @@ class FileScaling(PictureOutput):
 
     @property
     def work(self) -> tuple[float, float]:
-        """Pixels to encode, halos included, and pixels to render."""
+        """The effort of encoding, in pixels (see `Plan`), and pixels to render."""
         if TiledField(self.model, self.planes[0], self.options).is_identity(*self.plan.grid):
             return 0.0, 0.0
         times = len(self.planes) * self.options.rotations
-        return times * self.plan.encoded, times * math.prod(self.plan.size)
+        return times * self.plan.effort, times * math.prod(self.plan.size)
 
     def run(self, progress: Callable[[float], object] = lambda pixels: None) -> None:
         """Writes the output, whole or not at all."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable, Hashable
+import os
+import re
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from threading import Event, current_thread, get_ident, main_thread
 from time import monotonic, sleep
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -39,10 +42,41 @@ def as_numpy(image: Array) -> Array:
     return np.array(image, np.float32, order="C")
 
 
+def default_threads() -> int:
+    """One for each core that this process may use."""
+    if re.fullmatch("[1-9][0-9]{0,4}", wanted := os.environ.get("OMP_NUM_THREADS", "")):
+        return int(wanted)  # with 0, ncnn crashes
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        import ncnn
+    except ImportError:
+        return usable
+    return max(1, min(usable, ncnn.get_physical_big_cpu_count()))
+
+
 def interrupt(thread: int) -> None:
     """Ends what an engine computes in this thread, in an instant or two: the call there raises an error."""
     if (cancel := _cancels.get(thread)) is not None:
         cancel()
+
+
+def ending() -> bool:
+    """True once the program ends: threads that were cancelled then wait for good."""
+    return _ending.is_set()
+
+
+@contextmanager
+def cancelled_by(cancel: Callable[[], None]) -> Iterator[None]:
+    """While this lasts, `interrupt` of this thread and the end of the program call `cancel`."""
+    if ending():
+        Event().wait()
+    _cancels[get_ident()] = cancel
+    try:
+        yield
+    finally:
+        del _cancels[get_ident()]
+        if ending():
+            Event().wait()  # for good: the program ends without this daemon thread
 
 
 def interruptible(compute: Callable[[], Result], cancel: Callable[[], None]) -> Result:
@@ -52,15 +86,8 @@ def interruptible(compute: Callable[[], Result], cancel: Callable[[], None]) -> 
     while another one computes.
     """
     if current_thread() is not main_thread():
-        if _ending.is_set():
-            Event().wait()
-        _cancels[get_ident()] = cancel
-        try:
+        with cancelled_by(cancel):
             return compute()
-        finally:
-            del _cancels[get_ident()]
-            if _ending.is_set():
-                Event().wait()  # for good: the program ends without this daemon thread
     with ThreadPoolExecutor(1) as pool:
         try:  # from here on: Ctrl-C may come before the result is waited for
             return pool.submit(compute).result()
@@ -99,7 +126,7 @@ class Engine(Protocol):
 
 
 class FileEngine(Engine, Protocol):
-    """An engine made from a model file."""
+    """An engine made from a model file. Several threads may call `features` at once."""
 
     metadata: dict[str, Any]  # the description in the file
 

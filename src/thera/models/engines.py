@@ -61,8 +61,11 @@ class Files(NamedTuple):
             found.append(Candidate("openvino", "cpu"))
         return found or [Candidate("torch", device)]
 
-    def engine(self, engine: str, device: str, precision: str, threads: int) -> FileEngine:
-        """One engine, other than PyTorch, ready to run on a device."""
+    def engine(self, engine: str, device: str, precision: str, threads: int, calls: int = 1) -> FileEngine:
+        """One engine, other than PyTorch, ready to run on a device.
+
+        `calls`: how many may compute at once, with so many `threads` each.
+        """
         place = "cpu" if device == "auto" else device
         if engine == "ncnn":
             if self.weights is None:
@@ -78,9 +81,10 @@ class Files(NamedTuple):
         if engine == "openvino":
             from thera.models.openvino_engine import OpenVinoEngine
 
-            return OpenVinoEngine(model, place, precision, threads)
+            return OpenVinoEngine(model, place, precision, threads, calls)
         if precision != "f32":
             raise InvalidInput(f"The engine 'onnx' computes in f32: use another engine for {precision}.")
         from thera.models.onnx_engine import OnnxEngine
 
-        return OnnxEngine(model, threads, place)
+        # All calls share one pool, and each brings a thread of its own.
+        return OnnxEngine(model, calls * (threads - 1) + 1, place)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from thera.errors import InvalidInput, ModelError
 from thera.files import reason_of
 from thera.models.choosing import Candidate, choose
-from thera.models.engine import check_precision
+from thera.models.engine import check_precision, default_threads
 from thera.models.engines import ENGINES, Files
 from thera.models.hub import download
-from thera.models.model import Model
+from thera.models.model import Model, Shared
 from thera.models.published import load_published
 from thera.models.weights import WEIGHTS, describe, is_safetensors, load_safetensors, read_header
 from thera.networks.spec import Spec
@@ -91,7 +91,11 @@ def load(
         return make_model(*load_network(files.weights), device, precision)
     makers = {c: partial(files.engine, *c, usual, threads) for c in candidates}
     made, why = choose(str(name_or_path), usual, threads, makers)
-    return Model(made, made.metadata, why)
+    shared = None
+    if made.device == "cpu":
+        make = partial(files.engine, made.name, "cpu", usual)
+        shared = Shared(threads or default_threads(), make)
+    return Model(made, made.metadata, why, shared)
 
 
 def make_model(

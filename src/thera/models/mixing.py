@@ -17,7 +17,7 @@ from thera.field.namespace import array_namespace
 from thera.field.psf import to_numpy
 from thera.lru import LRU
 from thera.models.engine import Array, Engine, Head
-from thera.models.model import Model
+from thera.models.model import Model, Shared
 
 SAME = 1e-3  # the largest relative difference of two κ that count as one
 
@@ -80,7 +80,15 @@ def mixed(clean: Model, restoring: Model, strength: float) -> Model:
         "name": f"{two.name} at {strength:.0%}",
         "members": 2,
     }
-    return Model(MixedEngine(clean._engine, restoring._engine, strength), metadata)
+    shared = None
+    if clean._shared is not None and restoring._shared is not None:
+        one_make, two_make = clean._shared.make, restoring._shared.make
+
+        def make(threads: int, calls: int) -> MixedEngine:
+            return MixedEngine(one_make(threads, calls), two_make(threads, calls), strength)
+
+        shared = Shared(restoring._shared.threads, make)
+    return Model(MixedEngine(clean._engine, restoring._engine, strength), metadata, shared=shared)
 
 
 def check_strength(strength: float) -> None:

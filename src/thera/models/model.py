@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import array_api_compat
 import numpy as np
 
-from thera.errors import InvalidInput
+from thera.errors import InvalidInput, ModelError
 from thera.field import Filter, Gaussian, HeatField, Seamless
 from thera.field.ensemble import ROTATIONS, mean
 from thera.field.grid import axes
@@ -37,6 +38,7 @@ class Info:
     precision: str
     metadata: dict[str, Any]  # the description stored in the file
     why: str = ""  # this engine was chosen, if several could run the model
+    threads: int = 1  # that images encoded side by side can share; 1 if there is no gain in it
 
     @property
     def restores(self) -> bool:
@@ -49,6 +51,16 @@ class Info:
         return int(self.metadata.get("members", 1))
 
 
+class Shared(NamedTuple):
+    """The threads of a model, and how to make its engine again for several calls at once.
+
+    `make(threads, calls)`: the engine with so many threads for each of the calls.
+    """
+
+    threads: int
+    make: Callable[[int, int], Engine]
+
+
 class Model:
     """A network ready to run. Made by `thera.load`.
 
@@ -56,9 +68,12 @@ class Model:
     computes: in tensors on the engine's device with PyTorch, in NumPy arrays with all others.
     """
 
-    def __init__(self, engine: Engine, metadata: dict[str, Any], why: str = "") -> None:
+    def __init__(
+        self, engine: Engine, metadata: dict[str, Any], why: str = "", shared: Shared | None = None
+    ) -> None:
         spec = Spec.from_dict(metadata)
-        self._engine = engine
+        self._engine, self._shared = engine, shared
+        self._beside: dict[int, Model] = {}  # what `beside` made, by the number of threads
         self._replay = engine if isinstance(engine, ReplayEngine) else None
         self._heads = [engine.head]  # one for each rotation of the image by a quarter turn
         for _ in range(ROTATIONS - 1):
@@ -78,6 +93,7 @@ class Model:
             precision=engine.precision,
             metadata=metadata,
             why=why,
+            threads=1 if shared is None else shared.threads,
         )
 
     @property
@@ -98,6 +114,26 @@ class Model:
         """
         check_image(image)
         return self._field(self._engine.asarray(image), 0, self._engine.features)
+
+    def beside(self, count: int) -> Model:
+        """The same model for `count` threads that encode at once and share its own threads.
+
+        It is this model itself if its file was changed or removed since it was loaded.
+        """
+        if count == 1 or self._shared is None:
+            return self
+        if count not in self._beside:
+            try:
+                engine = self._shared.make(max(1, self._shared.threads // count), count)
+            except (OSError, ModelError):
+                return self
+            mine, again = (to_numpy(each.head.weight) for each in (self._engine, engine))
+            if not np.array_equal(mine, again):
+                return self
+            made = copy(self)
+            made._engine = engine
+            self._beside[count] = made
+        return self._beside[count]
 
     def encode_rotations(self, image: Array) -> Iterator[HeatField]:
         """The four fields whose renderings the ensemble averages, one at a time.

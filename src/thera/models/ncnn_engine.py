@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import re
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from thera.errors import InvalidInput, MissingDependency, ModelError
-from thera.models.engine import Array, Head, as_numpy, interruptible
+from thera.models.engine import Array, Head, as_numpy, default_threads, interruptible
 from thera.models.ncnn_graph import build, can_build
 from thera.models.weights import read_header, read_tensors
 from thera.networks.spec import MEAN, STD, Spec
@@ -40,7 +39,7 @@ class NcnnEngine:
             raise ModelError(f"The engine 'ncnn' cannot run {spec.name}: it runs edsr-air and edsr-plus.")
         self.device, self.precision = device, precision
         self._net = self._ncnn.Net()
-        self._set_options(threads or default_threads(self._ncnn))
+        self._set_options(threads or default_threads())
         tensors = read_tensors(weights)
         graph = build(spec, tensors, str(weights))
         self._steps, self._freeing = graph.steps, graph.freeing
@@ -122,11 +121,3 @@ def vulkan_count() -> int:
         except OSError:  # ncnn would print eight lines about it
             return 0
     return ncnn.get_gpu_count()
-
-
-def default_threads(ncnn: Any) -> int:
-    """One for each core that this process may use."""
-    if re.fullmatch("[1-9][0-9]{0,4}", wanted := os.environ.get("OMP_NUM_THREADS", "")):
-        return int(wanted)  # with 0, ncnn crashes
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(usable, ncnn.get_physical_big_cpu_count()))

@@ -31,11 +31,16 @@ def devices() -> list[str]:
 
 
 class OpenVinoEngine:
-    """Runs the ONNX model. `device`: "cpu", "gpu", "gpu:1" or "npu". `threads`: 0 for all cores."""
+    """Runs the ONNX model. `device`: "cpu", "gpu", "gpu:1" or "npu". `threads`: 0 for all cores.
+
+    `calls`: how many may compute at once, with so many threads each. Further ones wait.
+    """
 
     name = "openvino"
 
-    def __init__(self, model: bytes, device: str = "cpu", precision: str = "f32", threads: int = 0) -> None:
+    def __init__(
+        self, model: bytes, device: str = "cpu", precision: str = "f32", threads: int = 0, calls: int = 1
+    ) -> None:
         if precision not in PRECISIONS:
             raise InvalidInput(
                 f"The engine 'openvino' computes in {', '.join(PRECISIONS)}, not in {precision}: choose one."
@@ -53,7 +58,7 @@ class OpenVinoEngine:
         self.metadata, self.head = described.metadata, described.head
         settings = {"INFERENCE_PRECISION_HINT": precision}
         if wanted == "CPU" and threads:
-            settings |= {"INFERENCE_NUM_THREADS": str(threads)}
+            settings |= {"INFERENCE_NUM_THREADS": str(threads * calls), "NUM_STREAMS": str(calls)}
         try:
             network = core.read_model(model)
             self._model = core.compile_model(network, wanted, settings)

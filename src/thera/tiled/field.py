@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
+from threading import Lock
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from thera.field.needed import cells_needed, cells_needed_at, reach
 from thera.field.points import principal_axes
 from thera.field.psf import to_numpy
 from thera.models import Model
+from thera.models.beside import side_by_side
 from thera.tiled.options import Options
 from thera.tiled.plan import BAND_MEMORY, RENDER_MEMORY, Plan, tile_side, with_halo
 from thera.tiled.source import Source
@@ -77,6 +79,7 @@ class TiledField:
     ) -> None:
         self.model, self.source, self.options = model, source, options or Options()
         self._side, self._tiles = side, tiles
+        self._reading = Lock()
         self._seen = source  # with hidden pixels filled in as far as the filter reaches
 
     @cached_property
@@ -152,7 +155,7 @@ class TiledField:
             )
             cuts = (left, *(cut for cut in plan.cols if left < cut < right), right)
             report = partial(progress, ENCODING_TIME * area / (len(cuts) - 1))
-            fields = self._encoded((top, bottom), cuts, report)
+            fields = self._encoded((top, bottom), cuts, report, plan.workers)
             for part in _bands(strip, max(1, BAND_MEMORY // (12 * len(cols)))):
                 values = _rendered(fields, filters, part.since(top), cols.since(left))
                 yield Strip(part, cols, self._on_axes(values, (part, cols), filters[0]))
@@ -252,21 +255,22 @@ class TiledField:
 
     def encode(self, tile: Box) -> list[HeatField]:
         """The fields of a tile, one per rotation, encoded with their halo."""
-        return list(self._rotations(tile))
+        return list(self._rotations(self.model, tile))
 
-    def _rotations(self, tile: Box) -> Iterator[HeatField]:
+    def _rotations(self, model: Model, tile: Box) -> Iterator[HeatField]:
         top, left, bottom, right = tile
         H, W = self.source.shape
         above, below = with_halo(top, bottom, H, self.model.info)
         before, behind = with_halo(left, right, W, self.model.info)
-        image = self._seen.cells((above, before, below, behind))
+        with self._reading:  # files and caches behind a source may be for one thread at a time
+            image = self._seen.cells((above, before, below, behind))
         rows, cols = slice(top - above, bottom - above), slice(left - before, right - before)
         if not self.options.ensemble:
             with self.options.lock:
-                field = self.model.encode(image)
+                field = model.encode(image)
             yield field.crop(rows, cols)
             return
-        turned = self.model.encode_rotations(image)
+        turned = model.encode_rotations(image)
         for _ in range(self.options.rotations):
             with self.options.lock:
                 field = next(turned)
@@ -283,23 +287,33 @@ class TiledField:
         return tuple(dict.fromkeys((low, *inner, high)))
 
     def _encoded(
-        self, rows: Sequence[int], cols: Sequence[int], report: Callable[[], object]
+        self, rows: Sequence[int], cols: Sequence[int], report: Callable[[], object], workers: int = 1
     ) -> list[HeatField]:
         """The fields from the first to the last cut, one per rotation, encoded in tiles between the cuts."""
         shape = rows[-1] - rows[0], cols[-1] - cols[0]
+        tiles = [(t, le, b, r) for t, b in pairwise(rows) for le, r in pairwise(cols)]
         whole: list[HeatField] = []
-        for top, bottom in pairwise(rows):
-            for left, right in pairwise(cols):
-                tile = (top, left, bottom, right)
-                parts = self._rotations(tile) if self._tiles is None else self._kept(self._tiles, tile)
-                for turn, part in enumerate(parts):
+        making = Lock()
+        model = self.model.beside(workers)
+
+        def encode(tile: Box) -> None:
+            top, left, bottom, right = tile
+            parts = self._rotations(model, tile) if self._tiles is None else self._kept(self._tiles, tile)
+            for turn, part in enumerate(parts):
+                with making:
                     if turn == len(whole):
                         whole.append(part if part.shape == shape else part.blank(shape))
-                    if part is not whole[turn]:
-                        place = slice(top - rows[0], bottom - rows[0]), slice(left - cols[0], right - cols[0])
-                        whole[turn].pixels[place] = part.pixels
-                        whole[turn].features[place] = part.features
-                    del part  # frees its memory before the next tile is encoded
+                if part is not whole[turn]:
+                    place = slice(top - rows[0], bottom - rows[0]), slice(left - cols[0], right - cols[0])
+                    whole[turn].pixels[place] = part.pixels
+                    whole[turn].features[place] = part.features
+                del part  # frees its memory before the next tile is encoded
+
+        if workers > 1:
+            side_by_side(encode, tiles, workers, report)
+        else:
+            for tile in tiles:
+                encode(tile)
                 report()
         return whole
 

@@ -102,7 +102,8 @@ class Job:
     def _progress(self) -> tuple[float, float | None]:
         """The share that is done, and the seconds that it still takes, about; None if nothing is known.
 
-        The first report may come late, as that of a large tile does. Until then the clock says how far it is.
+        The first report may come late, as that of a large tile does. Until then the clock says how far an
+        encoding is.
         """
         if self.state != "running":
             return self.share, None
@@ -112,8 +113,9 @@ class Job:
             left = self._reported * rest - (spent - self._reported)
             left = left if left > 0 else spent * rest  # it has become slower
         elif self.expected is not None:
-            self._guess = min(0.95, spent / max(self.expected, 0.01))
             left = self.expected - spent
+            if self.kind == "field":  # of files, pages tell the percentage
+                self._guess = min(0.95, spent / max(self.expected, 0.01))
         # 0 would read as unknown.
         return max(self.share, self._guess), max(round(left, 1), 0.1) if left > 0 else None
 

@@ -219,7 +219,7 @@ class Lane {
     return this.#send(task.message, task);
   }
 
-  // Until the first report of the worker, the clock says how far it is.
+  // Until the first report of the worker, the clock says how far an encoding is. Of files, the percentage is told.
   /** @param {Task} task */
   #estimate(task) {
     Object.assign(task, { share: 0, began: performance.now(), since: 0 });
@@ -229,7 +229,8 @@ class Lane {
       const rest = 1 / task.share - 1;
       const soon = task.since * rest - (spent - task.since);
       const left = task.share ? (soon > 0 ? soon : spent * rest) : expected - spent;
-      task.progress(task.share || (expected ? Math.min(0.95, spent / expected) : 0), left > 0 ? left : null);
+      const guess = expected && task.message.task !== "file" ? Math.min(0.95, spent / expected) : 0;
+      task.progress(task.share || guess, left > 0 ? left : null);
     };
     tick();
     task.ticking = setInterval(tick, TICK);
