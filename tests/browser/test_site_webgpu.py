@@ -139,3 +139,63 @@ def test_where_a_gpu_fails_the_processor_does_the_work(
         assert [each for each in visit.asked if each.endswith("ort.webgpu.min.mjs")]
         assert visit.page.evaluate("localStorage.getItem('thera-speed') > 0")
         visit.close()
+
+
+#: Starts an engine on an empty page of the site, and does WORK with a photo and a file that is no picture.
+ENGINE = """async () => {
+  const { Engine } = await import(new URL("compute/engine.js", location.href).href);
+  const site = await (await fetch("site.json")).json();
+  const engine = await Engine.start(site);
+  const photo = { key: "photo", blob: await (await fetch("pictures/1.png")).blob() };
+  const broken = { key: "broken", blob: new File(["none"], "broken.png") };
+  const field = (source) => engine.field(source, "edsr-air", null, [16, 20]);
+  const failed = (work) => work.then(() => null, (error) => error.message);
+  WORK
+}"""
+
+
+def on_gpu(browser: Any, site: Path, failure: str, work: str) -> Any:
+    """What `work` returns on a site whose GPU does this to its results."""
+    (site / "runtime" / WEBGPU[0]).write_text(FAILING.replace("FAILURE", failure), encoding="utf-8")
+    with served(site) as url:
+        page = browser.new_page()
+        page.add_init_script(ADAPTER)
+        page.goto(f"{url}site.json")
+        found = page.evaluate(ENGINE.replace("WORK", work))
+        page.close()
+    return found
+
+
+def test_files_that_cannot_be_read_are_no_failure_of_the_gpu(browser: Any, failing_site: Path) -> None:
+    work = """
+      const { file } = engine.model("edsr-air");
+      engine.model("edsr-air").file = "models/none.onnx";
+      const offline = await failed(field(photo));
+      engine.model("edsr-air").file = file;
+      const unreadable = await failed(field(broken));
+      await field(photo);
+      return [offline, Boolean(unreadable), engine.how.webgpu, Object.keys(localStorage)];
+    """
+    offline, unreadable, webgpu, speeds = on_gpu(browser, failing_site, "", work)
+    assert "none.onnx is missing" in offline and unreadable
+    assert webgpu and speeds == ["thera-speed-gpu"]
+
+
+def test_all_work_leaves_the_gpu_together(browser: Any, failing_site: Path) -> None:
+    """One worker is computing and never ends, the other has nothing to do."""
+    work = """
+      localStorage.setItem("thera-speed-gpu", "1000");
+      engine.measured = 1000;
+      await engine.describe(photo);
+      const size = { width: 40, height: 32, type: "image/png" };
+      const order = { ...size, filter: "gaussian", sharpness: 1, quality: 95 };
+      const file = engine.file(photo, "edsr-air", order, [16, 20]);
+      while (!engine.files.models.size) await new Promise((resolve) => setTimeout(resolve, 20));
+      engine.leaveGPU();
+      if (engine.view.worker || engine.files.worker) return "a worker was not ended";
+      engine.learn("edsr-air", 5000, true); // what the old worker had said just before
+      const speed = localStorage.getItem("thera-speed");
+      return [speed, (await file).size > 0, localStorage.getItem("thera-speed-gpu")];
+    """
+    hanging = "if (inputs.image?.dims[2] > 7) await new Promise(() => {});"
+    assert on_gpu(browser, failing_site, hanging, work) == [None, True, "1000"]

@@ -17,7 +17,10 @@ ABOUT = {
 }  # fmt: skip
 
 
-DAMAGE = {"blur_sigma": [0.3, 1.2], "noise_level": [0.5, 7.0], "jpeg_quality": [30, 98]}
+DAMAGE = {
+    "blur": 0.5, "blur_sigma": [0.3, 1.2], "noise": 0.3, "noise_level": [0.5, 7.0],
+    "jpeg": 0.2, "jpeg_quality": [30, 98],
+}  # fmt: skip
 RESTORING = ABOUT | {
     "backbone": "edsr", "variant": "air", "restores": True,
     "training": [ABOUT["training"][0] | {"degradation": DAMAGE}],
@@ -88,6 +91,25 @@ def test_a_model_trained_on_pairs_says_how_many_and_its_scores_on_others():
     assert "| 2 pairs, 10 with copies, 4.2 Mpx |" in text and "L1, pairs aligned |" in text
     without = card(RESTORING | {"name": "photo-air"}, [*single, record(38.0, method="photo-air"), *pairs])
     assert "aligned" not in without and "City100" not in without
+
+
+@pytest.mark.parametrize(
+    ("shares", "sentence"),
+    [
+        ({}, "- It does not repair JPEG blocks, noise, dust or scratches."),
+        ({"noise": 0.3}, "- It sees through noise of up to 7/255. "),
+        (
+            {"blur": 0.3, "jpeg": 0.1},
+            "blur of up to 1.2 input pixels and JPEG from quality 30. ",
+        ),
+    ],
+)
+def test_a_card_names_the_damage_that_was_drawn_and_pairs_alone(shares, sentence):
+    damage = DAMAGE | {"blur": 0.0, "noise": 0.0, "jpeg": 0.0} | shares
+    stage = RESTORING["training"][0] | {"images": 2, "pairs": 2, "degradation": damage}
+    about = RESTORING | {"name": "zoom", "training": [stage]}
+    text = card(about, [record(38.0, method="zoom"), record(38.5, method="edsr-air")])
+    assert sentence in text and "| 2 pairs, 4.2 Mpx |" in text
 
 
 def test_stages_are_counted_in_patches_of_48():

@@ -196,6 +196,15 @@ def test_alpha_may_take_the_values_it_lies_between_and_no_others():
     assert high[1, 1] == 200
 
 
+def test_what_a_soft_alpha_shows_is_no_nodata(model):
+    alpha = np.clip((9 - np.hypot(*(np.mgrid[:24, :24] - 11.3))) * 90, 0, 255)
+    image = np.concatenate([np.full((24, 24, 3), 200), alpha[..., None]], axis=2).astype(np.uint8)
+    scaled = thera.upscale(image, 3, model=model, nodata=7)
+    shown, under = scaled[..., 3] > 0, np.kron(image[..., 3] > 0, np.ones((3, 3), bool))
+    assert (shown & ~under).any()  # beyond the input's edge
+    np.testing.assert_array_equal((scaled[..., :3] == 7).all(axis=2), ~shown)
+
+
 def test_alpha_of_the_same_size_stays_as_it_is_on_every_side():
     alpha = np.random.default_rng(0).integers(0, 256, (7, 9), np.uint8)
     for limit in AlphaLimits(alpha, alpha.shape).at(Axis.whole(7, 7), Axis.whole(9, 9)):

@@ -9,6 +9,7 @@ from ramps import errors_by_position
 from thera.errors import InvalidInput
 from thera.evaluation.pairs import PicturePair, find_pairs, matched, read_pairs
 from thera.evaluation.resize import imresize
+from thera.models.weights import read_header
 from thera.training.config import Data
 from thera.training.pairs import PairSampler
 
@@ -145,3 +146,5 @@ def test_a_run_on_pairs_ends_with_a_model(tmp_path, small):
     options = {"pairs": [tmp_path / "pairs"], "device": "cpu", "show": lambda _: None, "say": lambda _: None}
     network = start(config, [], tmp_path / "run", **options)
     assert all(torch.isfinite(p).all() for p in network.parameters())
+    (stage,) = read_header(tmp_path / "run" / "weights.safetensors")["training"]
+    assert stage["images"] == stage["pairs"] == 1

@@ -31,7 +31,7 @@ from thera.cli.variadic import VariadicCommand
     help="What runs the models.",
 )
 @click.option("--device", default="auto", show_default=True, help="Where models run: cpu, cuda, …")
-@click.option("--precision", default="auto", show_default=True, help="f32, tf32, bf16 or f16.")
+@click.option("--precision", default="auto", show_default=True, help="auto, f32, tf32, bf16 or f16.")
 @click.option(
     "--repeats", type=click.IntRange(1), default=10, show_default=True, help="Calls to take the median of."
 )

@@ -21,8 +21,7 @@ from thera.models.weights import read_header
 
 CLEAN = "- Trained on images reduced by clean bicubic: it does not repair JPEG blocks, noise, blur or dust."
 RESTORING = """\
-- It sees through blur of up to {blur:.1f} input pixels, noise of up to {noise:g}/255 and JPEG from quality \
-{jpeg}. Worse damage stays, and so do dust and scratches.
+- {damage}
 - On clean pictures the clean model is better. Fine texture that looks like noise gets softer."""
 LIMITS = """\
 - It predicts the mean of what is plausible and invents nothing: textures finer than the input's stay soft.
@@ -98,8 +97,8 @@ def _stages(stages: list[dict[str, Any]]) -> list[str]:
 def _images(stage: dict[str, Any]) -> str:
     """How many images a stage had; of pairs the low ones are counted."""
     pairs = stage.get("pairs", 0)
-    pictures = f"{stage['images'] - pairs} with copies"
-    return f"{pairs} pairs, {pictures}" if pairs else pictures
+    parts = (pairs, "pairs"), (stage["images"] - pairs, "with copies")
+    return ", ".join(f"{count} {what}" for count, what in parts if count)
 
 
 def _data(stages: list[dict[str, Any]]) -> list[str]:
@@ -133,9 +132,19 @@ def _targets(stage: dict[str, Any]) -> str:
 
 
 def _sees_through(stage: dict[str, Any]) -> str:
-    """The damage that the inputs of a stage had."""
+    """The damage that inputs of a stage had, by what was drawn at all."""
     d = stage["degradation"]
-    return RESTORING.format(blur=d["blur_sigma"][1], noise=d["noise_level"][1], jpeg=d["jpeg_quality"][0])
+    parts = [
+        *([f"blur of up to {d['blur_sigma'][1]:.1f} input pixels"] if d["blur"] else []),
+        *([f"noise of up to {d['noise_level'][1]:g}/255"] if d["noise"] else []),
+        *([f"JPEG from quality {d['jpeg_quality'][0]}"] if d["jpeg"] else []),
+    ]
+    if not parts:
+        return RESTORING.format(damage="It does not repair JPEG blocks, noise, dust or scratches.")
+    through = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+    return RESTORING.format(
+        damage=f"It sees through {through}. Worse damage stays, and so do dust and scratches."
+    )
 
 
 def _restored(about: dict[str, Any], records: list[Record]) -> list[str]:

@@ -27,7 +27,7 @@ from thera.tiled import Options, Plan, make_plan
 from thera.tiled.plan import frames
 from thera.values.bands import Group
 from thera.values.consistency import check_whole, whole_factors
-from thera.values.planes import Samples, planes_of
+from thera.values.planes import Samples, planes_of, valid_below
 from thera.values.ranges import Range, Stretch, depth_name, marked
 
 from .raster import CACHE, Raster, describe
@@ -159,11 +159,6 @@ class Frame:
         self.raster = raster
         self.samples = samples
         self.valid = valid
-
-    def show(self, alpha: int) -> None:
-        """Hides the samples of the other bands where the alpha, which is there already, is 0."""
-        shown = (self.samples[..., alpha, None] > 0) | (np.arange(self.samples.shape[2]) == alpha)
-        self.valid = shown if self.valid is None else self.valid & shown
 
     def extent(self, group: Group) -> Part | None:
         """The smallest part with all valid samples of a group; None if there are none."""
@@ -422,13 +417,9 @@ class RasterScaling(RasterJob):
 
     def _rendered(self, reader: Samples, box: Box, progress: Callable[[int], object]) -> Frame:
         rows, cols = self._axes(box)
-        # An output pixel is valid if the input pixel under its centre is.
         top, left = int(rows.cell[0]), int(cols.cell[0])
         window = (top, left, int(rows.cell[-1]) + 1, int(cols.cell[-1]) + 1)
-        every, alpha = range(self.raster.count), self.raster.bands.alpha
-        given, valid = reader.read(window, every)
-        if alpha is not None:  # the output's own alpha shows it; soft edges show more than the input's
-            valid = self.raster.bands.valid(given, every)
+        valid = valid_below(reader, self.raster.bands, window)
         if valid is not None:
             valid = valid[np.ix_(rows.cell - top, cols.cell - left)]
         samples = np.zeros((len(rows), len(cols), self.raster.count), self.raster.dtype)
@@ -449,7 +440,7 @@ class RasterScaling(RasterJob):
                     fill(self.model, plane, plan, self.options, frame.samples[part], grid, call)
                 if plane.group.alpha:
                     call.wait()
-                    frame.show(plane.group.bands[0])
+                    frame.valid = self.raster.bands.hide(frame.valid, frame.samples)
                 progress(area * (i + 1) // len(planes) - area * i // len(planes))
         if self._agrees:
             with Behind(threads) as call:

@@ -14,7 +14,7 @@ from thera.tiled import Options, Plan, TiledField, make_plan
 from thera.values.bands import Bands
 from thera.values.consistency import check_whole, whole_factors
 from thera.values.meaning import Meaning
-from thera.values.planes import ArraySamples, Codes, Plane, fill_reach, planes_of, with_codes
+from thera.values.planes import ArraySamples, Codes, Plane, fill_reach, planes_of, valid_below, with_codes
 from thera.values.ranges import Range, marked
 from thera.values.survey import Window, find_ranges
 
@@ -76,10 +76,12 @@ def scale_samples(
     valid = _valid(samples, rows, cols) if marks else None
     planes = planes_of(samples, bands, ranges, model.info.halo)
     planes = planes if codes is None else with_codes(planes, codes)
-    for plane in planes:
+    for plane in sorted(planes, key=lambda plane: not plane.group.alpha):
         own = list(plane.group.bands)
         if valid is None or not marks.keys() >= set(own) or valid[..., own].any():
             fill(model, plane, plan, options, out)
+        if plane.group.alpha and marks:
+            valid = bands.hide(valid, out)
     if agrees(model, options, plan.source, plan.size):
         box = (int(rows.cell[0]), int(cols.cell[0]), int(rows.cell[-1]) + 1, int(cols.cell[-1]) + 1)
         for plane in planes:
@@ -100,10 +102,10 @@ def agrees(model: Model, options: Options, source: tuple[int, int], size: tuple[
 
 
 def _valid(samples: ArraySamples, rows: Axis, cols: Axis) -> NDArray[np.bool_] | None:
-    """Which output samples are valid: those whose centre lies in an input pixel that is. None if all are."""
+    """Which output samples are valid, whatever their alpha; None if all are."""
     top, left = int(rows.cell[0]), int(cols.cell[0])
     box = (top, left, int(rows.cell[-1]) + 1, int(cols.cell[-1]) + 1)
-    _, valid = samples.read(box, range(samples.bands.count))
+    valid = valid_below(samples, samples.bands, box)
     return None if valid is None else valid[np.ix_(rows.cell - top, cols.cell - left)]
 
 

@@ -32,10 +32,9 @@ class Data:
     soft: tuple[float, ...] = ()  # add copies blurred by Gaussians with these standard deviations, in pixels
     paired: float = 1.0  # with --pairs: share of each batch that they make up; --data makes up the rest
 
-    @property
-    def pairs(self) -> int:
-        """How many patches of a batch come from pairs, where there are any."""
-        return round(self.paired * self.batch)
+    def pairs_in(self, batch: int) -> int:
+        """How many patches of a batch of this size come from pairs, where there are any."""
+        return round(self.paired * batch)
 
     @property
     def crops(self) -> tuple[int, int]:
@@ -226,7 +225,10 @@ class Config:
         if self.data.paired < 1:
             d, rest = self.data, "with data.paired below 1"
             _check(
-                0 < d.pairs < d.batch, "data.paired", d.paired, f"a part of the {d.batch} patches of a batch"
+                0 < d.pairs_in(d.batch) < d.batch,
+                "data.paired",
+                d.paired,
+                f"a part of the {d.batch} patches of a batch",
             )
             _check(d.places == "cells", "data.places", d.places, f'"cells" {rest}')
             both = self.objective.align and self.objective.ensemble_weight

@@ -72,10 +72,9 @@ class Run:
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         if config.data.batch % self.world:
             raise TheraError(f"A batch of {config.data.batch} does not divide among {self.world} processes.")
-        if isinstance(sampler, MixedSampler) and config.data.pairs % self.world:
-            raise TheraError(
-                f"The {config.data.pairs} pairs of a batch do not divide among {self.world} processes."
-            )
+        pairs = config.data.pairs_in(config.data.batch)
+        if isinstance(sampler, MixedSampler) and pairs % self.world:
+            raise TheraError(f"The {pairs} pairs of a batch do not divide among {self.world} processes.")
         self.descend = Captured(self._step, self.device, self.world == 1)
         self.bf16 = config.optimiser.precision == "bf16" and self.device.type == "cuda"
         self.distillation = self._distillation() if config.teacher.model else None

@@ -73,7 +73,7 @@ class MixedSampler:
 
     def draw(self, n: int) -> dict[str, Tensor]:
         """The random numbers of both parts for n samples, one after the other."""
-        paired = round(self.config.paired * n)
+        paired = self.config.pairs_in(n)
         pairs, pictures = self.pairs.draw(paired), self.pictures.draw(n - paired)
         return _prefixed(PAIRS, pairs) | _prefixed(PICTURES, pictures)
 

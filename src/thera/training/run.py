@@ -92,8 +92,8 @@ def start(
         "minutes": round(run.seconds / 60, 1),
         "device": device_name(device),
     }
-    if isinstance(sampler, MixedSampler):
-        stage["pairs"] = sampler.pairs.count  # of the images
+    if pairs:  # how many of the images they are
+        stage["pairs"] = sampler.pairs.count if isinstance(sampler, MixedSampler) else sampler.count
     about: dict[str, Any] = {"training": [*earlier, stage]}
     about |= ({"name": config.name} if config.name else {}) | (
         {"restores": True} if config.degradation.on or pairs else {}

@@ -102,6 +102,18 @@ class Bands:
                 mark = samples.dtype.type(nodata) if samples.dtype.kind == "f" else nodata
                 valid[..., i] &= samples[..., i] != mark
         if alpha is not None:
-            shown = (alpha > 0)[..., None] | (np.array(bands) == self.alpha)
+            shown = self._shown(alpha, bands)
             valid = shown if valid is None else valid & shown
         return None if valid is None or valid.all() else valid
+
+    def hide(self, valid: NDArray[np.bool_] | None, output: NDArray) -> NDArray[np.bool_]:
+        """`valid` (None: all) without what the alpha of an output hides; the output is h×w×bands.
+
+        Soft edges show more than the input's alpha does, so the output's own decides.
+        """
+        shown = self._shown(output[..., self.alpha], range(self.count))
+        return shown if valid is None else valid & shown
+
+    def _shown(self, alpha: NDArray, bands: Sequence[int]) -> NDArray[np.bool_]:
+        """Which samples of these bands an alpha (h×w) shows. The alpha itself is always seen."""
+        return (alpha > 0)[..., None] | (np.array(bands) == self.alpha)

@@ -76,6 +76,16 @@ class ArraySamples:
         return samples, self.bands.valid(samples, bands, alpha)
 
 
+def valid_below(samples: Samples, bands: Bands, box: Box) -> NDArray[np.bool_] | None:
+    """Which samples of a window are valid whatever their alpha, h×w×bands; None if all are.
+
+    An output pixel is valid if the input pixel under its centre is, and if `Bands.hide` leaves it.
+    """
+    every = range(bands.count)
+    given, valid = samples.read(box, every)
+    return valid if bands.alpha is None else bands.valid(given, every)
+
+
 @dataclass(frozen=True)
 class Plane:
     """A group of bands as the source of a `TiledField`: cells are h×w×3 floats in [0, 1].

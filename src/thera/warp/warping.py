@@ -18,7 +18,7 @@ from thera.tiled import Options, TiledField, tile_side
 from thera.tiled.field import ENCODING_SHARE, LEAST_SIDE
 from thera.tiled.plan import RENDER_MEMORY, costs, frames, tile_memory
 from thera.values.bands import Bands
-from thera.values.planes import Plane, Samples, planes_of
+from thera.values.planes import Plane, Samples, planes_of, valid_below
 from thera.values.ranges import Range
 
 from .mappings import Mapping
@@ -169,10 +169,7 @@ class Warp:
         box: Box,
         progress: Callable[[int], object] = lambda pixels: None,
     ) -> tuple[NDArray, NDArray[np.bool_]]:
-        """The samples of a box of output pixels, h×w×bands, and which of them are valid.
-
-        An output pixel is valid if the input pixel under its centre is, and if its own alpha shows it.
-        """
+        """The samples of a box of output pixels, h×w×bands, and which of them are valid."""
         shape = (box[2] - box[0], box[3] - box[1], bands.count)
         out, valid = np.zeros(shape, samples.dtype), np.zeros(shape, bool)
         planes = planes_of(samples, bands, spans, self.model.info.halo)
@@ -182,8 +179,7 @@ class Warp:
                 valid[part] = _valid(samples, bands, piece)
                 if bands.alpha is not None:
                     self.put(piece, [plane for plane in planes if plane.group.alpha], out[part])
-                    alone = np.arange(bands.count) == bands.alpha
-                    valid[part] &= (out[part][..., bands.alpha, None] > 0) | alone
+                    valid[part] = bands.hide(valid[part], out[part])
                 seen = [plane for plane in planes if valid[part][..., list(plane.group.bands)].any()]
                 self.put(piece, [plane for plane in seen if not plane.group.alpha], out[part])
             progress(piece.inside.size)
@@ -195,9 +191,7 @@ def _valid(samples: Samples, bands: Bands, piece: Piece) -> NDArray[np.bool_]:
     cells = np.floor(piece.points[piece.inside]).astype(np.int64)
     cells = np.clip(cells, 0, np.array(samples.shape) - 1)
     (top, left), (bottom, right) = cells.min(axis=0), cells.max(axis=0) + 1
-    given, valid = samples.read((int(top), int(left), int(bottom), int(right)), range(bands.count))
-    if bands.alpha is not None:
-        valid = bands.valid(given, range(bands.count))
+    valid = valid_below(samples, bands, (int(top), int(left), int(bottom), int(right)))
     found = np.zeros((*piece.inside.shape, bands.count), bool)
     found[piece.inside] = True if valid is None else valid[cells[:, 0] - top, cells[:, 1] - left]
     return found

@@ -32,10 +32,11 @@ export class Engine {
     this.measured = this.#remembered;
   }
 
-  /** Computes on the processor from now on. */
+  /** Computes on the processor from now on, also what a GPU is computing now. */
   leaveGPU() {
     this.how = { ...this.how, webgpu: false };
     this.measured = this.#remembered;
+    for (const lane of [this.view, this.files]) lane.leaveGPU();
   }
 
   get #speedKey() {
@@ -63,9 +64,9 @@ export class Engine {
     return this.seconds(name, encodedPixels(shape, this.model(name)));
   }
 
-  /** Keeps how fast a model was, as the speed of the first one. */
-  learn(name, speed) {
-    if (!speed) return;
+  /** Keeps how fast a model was on the GPU or the processor, whichever is used, as the speed of the first one. */
+  learn(name, speed, webgpu) {
+    if (!speed || webgpu !== this.how.webgpu) return;
     this.measured = (speed * this.model(name).work) / this.site.models[0].work;
     localStorage.setItem(this.#speedKey, String(this.measured));
   }
@@ -132,6 +133,8 @@ class Lane {
     this.queue = [];
     /** @type {Task | null} */
     this.running = null;
+    /** @type {(error: Error) => void} */
+    this.stop = () => {}; // gives up what the worker was asked
     this.count = 0;
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.resting = undefined;
@@ -187,15 +190,20 @@ class Lane {
     });
   }
 
+  /** Ends a worker that uses the GPU. */
+  leaveGPU() {
+    if (!this.worker || !this.webgpu) return;
+    this.#end();
+    this.stop(new LeftGPU());
+  }
+
   // A GPU may be lost, have too little memory or compute something else. Then the processor does the work.
   /** @param {Task} task */
   async #run(task) {
     try {
       return await this.#attempt(task);
     } catch (error) {
-      if (!this.webgpu || !task.message.model) throw error;
-      this.engine.leaveGPU();
-      this.#end();
+      if (!(error instanceof LeftGPU)) throw error;
       clearInterval(task.ticking);
       return this.#attempt(task);
     }
@@ -212,7 +220,7 @@ class Lane {
       const { threads } = this.engine.how;
       const measure = !this.engine.measured;
       const load = { task: "load", model: this.engine.model(model), threads, webgpu: this.webgpu, measure };
-      this.engine.learn(model, await this.#send(load, task));
+      this.engine.learn(model, await this.#send(load, task), this.webgpu);
       this.models.add(model);
     }
     this.#estimate(task);
@@ -241,12 +249,15 @@ class Lane {
     const worker = /** @type {Worker} */ (this.worker);
     const id = ++this.count;
     return new Promise((resolve, reject) => {
+      this.stop = reject;
       worker.onmessage = ({ data }) => {
         if (data.id !== id) return;
         if ("progress" in data) {
           task.share = data.progress;
           task.since = (performance.now() - task.began) / 1000;
-          this.engine.learn(message.model, data.speed);
+          this.engine.learn(message.model, data.speed, this.webgpu);
+        } else if (data.computing && this.webgpu) {
+          this.engine.leaveGPU();
         } else if ("error" in data) {
           reject(new Error(data.error));
         } else {
@@ -255,6 +266,7 @@ class Lane {
       };
       worker.onerror = (event) => {
         event.preventDefault();
+        if (this.webgpu && task.message.model) return this.engine.leaveGPU();
         this.#end();
         reject(new Error(event.message || "This browser could not start the computation: reload the page."));
       };
@@ -276,5 +288,8 @@ class Lane {
     this.models.clear();
   }
 }
+
+/** The worker was ended because the GPU is no longer used. */
+class LeftGPU extends Error {}
 
 const aborted = () => new DOMException("Cancelled.", "AbortError");

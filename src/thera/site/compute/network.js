@@ -9,10 +9,21 @@ const SAME = 1e-3; // of the largest feature: less than a level of 255 in the pi
 /** @typedef {{ width: number, height: number, features: Float32Array, pixels: Float32Array, turns: number }} Cells
  * Features C×h×w of the picture that was turned by `turns` quarters, turned back; and pixels 3×h×w in [0, 1]. */
 
+/** ONNX Runtime failed, as it does if a GPU is lost. */
+export class ComputeError extends Error {}
+
+async function computing(work) {
+  try {
+    return await work();
+  } catch (error) {
+    throw new ComputeError(/** @type {Error} */ (error).message || String(error));
+  }
+}
+
 /** Loads ONNX Runtime: the build with WebGPU if the folder has it and the browser can use it. */
 export async function loadRuntime(folder, { webgpu = false, threads = 1 }) {
   const name = webgpu ? "ort.webgpu.min.mjs" : "ort.wasm.min.mjs";
-  const ort = await import(new URL(name, folder).href);
+  const ort = await computing(() => import(new URL(name, folder).href));
   ort.env.wasm.wasmPaths = folder;
   ort.env.wasm.numThreads = threads;
   ort.env.logLevel = "error";
@@ -27,7 +38,14 @@ export class Network {
    */
   static async load(ort, model, graphs, webgpu = false) {
     const wasm = { executionProviders: ["wasm"], graphOptimizationLevel: "all" };
-    const create = async (url, options) => ort.InferenceSession.create(await bytes(url), options);
+    const create = async (url, options) => {
+      const data = await bytes(url);
+      const session = await computing(() => ort.InferenceSession.create(data, options));
+      return {
+        run: (...given) => computing(() => session.run(...given)),
+        release: () => session.release(),
+      };
+    };
     let encoder = await create(model.url, wasm);
     const rendering = await create(new URL("rendering.onnx", graphs), wasm);
     const packing = await create(new URL("packing.onnx", graphs), wasm);
@@ -238,7 +256,7 @@ async function checkEqual(ort, session, trusted) {
   const [found, expected] = [await features(session), await features(trusted)];
   const largest = expected.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
   const same = expected.every((value, i) => Math.abs(value - found[i]) <= SAME * largest);
-  if (!same) throw new Error("This GPU computes something else than the processor.");
+  if (!same) throw new ComputeError("This GPU computes something else than the processor.");
 }
 
 /** Bytes of a file of the site. */

@@ -1,11 +1,11 @@
 // Computes in the background. One job at a time; whoever wants it to stop ends this worker.
 //
 // Messages in: { id, task, ... } with the tasks below. Out: { id, progress: share }, then { id, result } or
-// { id, error: message }.
+// { id, error: message, computing }, which is true if the computation failed, as on a GPU, and not a file.
 
 import { filterNamed } from "./filters.js";
 import { cellsNeeded, since, wholeAxis } from "./grid.js";
-import { Network, loadRuntime } from "./network.js";
+import { ComputeError, Network, loadRuntime } from "./network.js";
 import { PackedField } from "./packing.js";
 import { Picture } from "./picture.js";
 import { scaled, tileCuts } from "./scaling.js";
@@ -227,7 +227,8 @@ addEventListener("message", ({ data }) => {
       const transfer = result instanceof Uint8Array ? [result.buffer] : [];
       postMessage({ id: data.id, result }, { transfer });
     } catch (error) {
-      postMessage({ id: data.id, error: /** @type {Error} */ (error).message || String(error) });
+      const message = /** @type {Error} */ (error).message || String(error);
+      postMessage({ id: data.id, error: message, computing: error instanceof ComputeError });
     }
   });
 });
