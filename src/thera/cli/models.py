@@ -48,7 +48,9 @@ def command(as_json: bool) -> None:
     for model in found:
         default = defaults.get(model.name, "")
         size = model.safetensors.stat().st_size / 1e6
-        about = RESTORING if model.metadata.get("restores") else DESCRIPTIONS[model.spec.variant]
+        about = DESCRIPTIONS[model.spec.variant]
+        if model.metadata.get("restores"):
+            about = f"{RESTORING}; {about}" if model.spec.variant == "air" else RESTORING
         about = PAIRS if any("pairs" in stage for stage in model.metadata.get("training", [])) else about
         click.echo(
             f"{model.name:<12} {model.parameters / 1e6:5.2f} M parameters {size:5.1f} MB  {about}{default}"
