@@ -36,6 +36,8 @@ def errors(variant: str) -> dict[str, float]:
     from thera.models.weights import describe
     from thera.networks import Spec, Thera
     from thera.networks.convnext import Block
+    from thera.networks.inference import FastEDSR
+    from thera.networks.swinir import SwinLayer
 
     torch.manual_seed(0)
     network = Thera(Spec("edsr", variant)).eval()
@@ -43,7 +45,9 @@ def errors(variant: str) -> dict[str, float]:
         network.head.weight.mul_(3)  # a new network has amplitudes near zero
     cpu, cuda = TorchEngine(network, "cpu"), TorchEngine(network, "cuda", "f16")
     assert cuda.head.fused
+    assert isinstance(cuda._network.backbone, FastEDSR)
     assert not any(isinstance(layer, Block) for layer in cuda._network.modules())
+    assert all(layer.kernels for layer in cuda._network.modules() if isinstance(layer, SwinLayer))
     model, found = Model(cuda, describe(network)), {}
     for size in SIZES:
         image = torch.rand(*size, 3)

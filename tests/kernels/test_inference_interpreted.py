@@ -6,6 +6,8 @@ fixture runs this file as a script and gives the tests what it printed.
 
 import copy
 import json
+from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -73,6 +75,25 @@ def works_if_broken() -> list[bool]:
     return taken
 
 
+def edsr_in_kernels(broken: Callable | None = None) -> bool:
+    """Whether EDSR gets the kernel on a GPU older than Hopper, if what follows a convolution breaks."""
+    from thera.networks import inference
+    from thera.networks.edsr import EDSR
+
+    torch.manual_seed(0)
+    inference.TRIED, works = ((3, 5),), inference.convolve
+    network = SimpleNamespace(backbone=EDSR(blocks=2).requires_grad_(False), hypernetwork=None)
+    if broken is not None:
+        inference.convolve = lambda *given, **named: broken(works(*given, **named))
+    inference.use_kernels(network, torch.float16)
+    inference.convolve = works
+    return isinstance(network.backbone, inference.FastEDSR)
+
+
+def fails(_: torch.Tensor) -> torch.Tensor:
+    raise RuntimeError("PassManager::run failed")
+
+
 def same_finite(value: float) -> list[bool]:
     """Whether one pixel of this value leaves the same numbers finite as in the plain form, after a ReLU and
     after a sum."""
@@ -107,6 +128,7 @@ def report() -> dict[str, object]:
     results["edsr"] = {str(dtype): edsr_error(dtype) for dtype in (torch.float32, torch.float16)}
     results["finite"] = [same_finite(value) for value in (float("inf"), float("nan"))]
     results["broken"] = works_if_broken()
+    results["edsr in kernels"] = [edsr_in_kernels(broken) for broken in (None, lambda y: y * 1.03, fails)]
     results["rounded"] = ((kernels.upper(x) - x).abs() / x.abs()).max().item()
     return results
 
@@ -135,6 +157,10 @@ def test_a_kernel_that_does_something_else_on_an_older_gpu_is_not_used(found):
 def test_fused_edsr_equals_the_plain_form(found):
     assert found["edsr"]["torch.float32"] < 1e-6  # the same sums, but for the last bit
     assert 1e-5 < found["edsr"]["torch.float16"] < 2e-3  # 2⁻¹¹ = 5e-4 an operand, a few operands deep
+
+
+def test_edsr_runs_in_a_kernel_where_that_computes_the_same(found):
+    assert found["edsr in kernels"] == [True, False, False]
 
 
 def test_what_follows_a_convolution_passes_on_what_is_not_finite(found):

@@ -100,7 +100,8 @@ KERNELS = {
     ("memory", "found", "tried"),
     [
         (0, False, 0),
-        (64 << 10, False, 0),
+        (64 << 10, False, 0),  # Turing
+        (96 << 10, False, 0),  # Volta
         *((limit, True, 1) for limit in LIMITS.values()),
         (HOPPER, True, 0),
     ],

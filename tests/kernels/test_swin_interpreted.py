@@ -6,6 +6,8 @@ fixture runs this file as a script and gives the tests what it printed.
 
 import copy
 import json
+from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -62,6 +64,33 @@ def aligned_error() -> float:
         return relative(out[..., :WIDTH], plain(x.double(), shift_mask(8, 16, x.device).double(), None))
 
 
+def in_kernels(dtype: torch.dtype, broken: Callable | None = None) -> bool:
+    """Whether layers run in kernels on a GPU older than Hopper, if the kernels of shifted windows break."""
+    from thera.kernels import available
+    from thera.kernels.swin import layer
+    from thera.networks import inference, swinir
+
+    torch.manual_seed(0)
+    available._shared_memory, inference.TRIED, swinir.GROUPS = lambda: available.SMALL, ((3, 5),), (2,)
+    body = swinir.SwinIR().requires_grad_(False)
+    body.align()
+    works = layer.forward
+
+    def forward(x: torch.Tensor, keep: object, shift: int, *rest: object) -> tuple:
+        out, saved = works(x, keep, shift, *rest)
+        return broken(out) if broken and shift else out, saved
+
+    layer.forward = forward
+    inference.use_kernels(SimpleNamespace(backbone=None, hypernetwork=body), dtype)
+    layer.forward = works
+    assert all(each.kernels == body.kernels for each in body.groups[0].layers)
+    return body.kernels
+
+
+def fails(_: torch.Tensor) -> torch.Tensor:
+    raise RuntimeError("PassManager::run failed")
+
+
 def report() -> dict[str, object]:
     from thera.kernels import sums
     from thera.kernels.swin import attention, mlp, norm
@@ -75,6 +104,8 @@ def report() -> dict[str, object]:
         "shifted windows": errors(4, (2, 16, 16), torch.float32, drop=True),
         "f16": errors(4, (1, 8, 8), torch.float16, drop=True),
         "aligned": aligned_error(),
+        "in kernels": [in_kernels(dtype) for dtype in (torch.float32, torch.float16)],
+        "broken": [in_kernels(torch.float16, broken) for broken in (lambda y: y * 1.03, fails)],
     }
     norm.can_keep_rows = lambda _: False
     return found | {
@@ -99,6 +130,11 @@ def test_fused_layer_in_half_precision_keeps_half_precision(found):
 
 def test_fused_layer_with_padded_parameters_is_the_same_function(found):
     assert found["aligned"] < 1e-5
+
+
+def test_layers_run_in_kernels_where_those_compute_the_same(found):
+    assert found["in kernels"] == [True, True]
+    assert found["broken"] == [False, False]
 
 
 if __name__ == "__main__":

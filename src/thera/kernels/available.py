@@ -24,7 +24,7 @@ def agree(both: Callable[[], tuple[Tensor, Tensor]], tolerance: float) -> bool:
     """True if a kernel of inference gives on the current GPU what its plain form gives: `both` are the two.
 
     On Hopper GPUs the tests have shown it. No older GPU has run the code for it: there a kernel is tried
-    before it is used. Kernels of training do not run there.
+    before it is used. GPUs before Ampere (compute capability 8.0) have less memory than SMALL and run none.
     """
     if can_run_large_kernels():
         return True

@@ -190,11 +190,11 @@ def prepared(network: Thera, device: torch.device, half: torch.dtype | None) -> 
     if device.type == "cuda" and isinstance(network.hypernetwork, SwinIR):
         network.hypernetwork.align()
     network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if half and device.type == "cuda" and find_spec("triton") is not None:
+    if device.type == "cuda" and find_spec("triton") is not None:
         from thera.networks.inference import use_kernels
 
         with torch.cuda.device(device):
-            use_kernels(network, half)
+            use_kernels(network, half or torch.float32)
     if half:
         for part in (network.backbone, network.hypernetwork):
             for layer in part.modules():

@@ -167,6 +167,7 @@ class SwinLayer(nn.Module):
     def __init__(self, shift: int) -> None:
         super().__init__()
         self.shift = shift
+        self.kernels = True
         self.folded: dict[torch.dtype, Folded] | None = None  # of final parameters, by operand
         self.norm1 = LayerNorm(WIDTH)
         self.attention = Attention()
@@ -177,7 +178,7 @@ class SwinLayer(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None, keep: Tensor | None) -> Tensor:
         """mask: `shift_mask`, not needed by the kernels; keep: 2×N×1×1×1, the factors of stochastic depth
         for the two branches, or None."""
-        operand = kernel_dtype(x)
+        operand = kernel_dtype(x) if self.kernels else None
         if operand is not None:
             return self.in_kernels(x, keep, operand)
         _, H, W, width = x.shape
@@ -245,6 +246,7 @@ class SwinIR(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.aligned = False
+        self.kernels = True
         self.drop_path = DROP_PATH
         self.conv_in = Convolution(64, WIDTH)
         self.norm_in = LayerNorm(WIDTH)
@@ -263,7 +265,7 @@ class SwinIR(nn.Module):
         rows, columns = reflected(H, features.device), reflected(W, features.device)
         x = features.permute(0, 2, 3, 1)[:, rows][:, :, columns]
         f = self.conv_in(x, width)
-        operand = kernel_dtype(f)
+        operand = kernel_dtype(f) if self.kernels else None
         mask = None if operand is not None else shift_mask(x.shape[1], x.shape[2], x.device)
         keep = self._stochastic_depth(x)
         y = self.norm_in(f)
@@ -290,6 +292,13 @@ class SwinIR(nn.Module):
         for group in self.groups:
             for layer in group.layers:  # type: ignore[union-attr]
                 layer.align()
+
+    def allow_kernels(self, allowed: bool) -> None:
+        """Whether the layers run on kernels where there are any; at first they do."""
+        self.kernels = allowed
+        for group in self.groups:
+            for layer in group.layers:  # type: ignore[union-attr]
+                layer.kernels = allowed
 
 
 def reflected(n: int, device: torch.device) -> Tensor:
