@@ -181,9 +181,9 @@ def test_the_work_of_a_warp_is_counted_about_as_it_is_done(large, tmp_path, matr
     assert job.work == pytest.approx((sum(encoded), sampled), rel=0.2)
 
 
-def test_a_part_in_one_tile_has_no_overlap_to_speak_of(capsys):
-    plan = SimpleNamespace(overlap=4.0)
-    for tiles in (1, 2):
-        job = SimpleNamespace(plan=plan, tiles=tiles, notes=())
+def test_overlap_is_spoken_of_where_more_memory_reduces_it(capsys):
+    """A part in one tile has none, and tiles that are encoded side by side overlap for the sake of time."""
+    for tiles, workers in ((1, 1), (2, 1), (2, 2)):
+        job = SimpleNamespace(plan=SimpleNamespace(overlap=4.0, workers=workers), tiles=tiles, notes=())
         feedback.Feedback(quiet=False).notes(feedback.Shown(None, job, "", ""))
-        assert ("overlap" in capsys.readouterr().err) == (tiles == 2)
+        assert ("overlap" in capsys.readouterr().err) == (tiles > workers)
