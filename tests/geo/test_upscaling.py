@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -42,6 +43,16 @@ def xy(transform, column, row):
 
 
 RANGES = {"u1": (3, 250), "u2": (120, 9000), "i2": (-2000, 6000), "i4": (-1e6, 1e6), "f4": (-3.5, 41.25)}
+
+
+def test_frames_are_as_large_as_the_memory_allows_where_that_saves_effort(make, model):
+    source = make(np.ones((1, 3000, 3000), np.uint8))
+    given = split(RasterOptions, stretch=Stretch("given", 0, 255), memory=2 << 30)
+    job = prepare_raster(source, source.with_name("out.tif"), model, TargetSize(scale=2), *given)
+    small = replace(job, frame=upscaling.TILE)
+    assert job.frame > small.frame and job.effort < small.effort / 1.1
+    for tiles in range(1, job.frame // upscaling.TILE):
+        assert job.effort <= upscaling.GOOD_ENOUGH * replace(job, frame=tiles * upscaling.TILE).effort
 
 
 @pytest.mark.parametrize("dtype", RANGES)

@@ -200,7 +200,7 @@ def _named(model: str) -> str:
 
 
 def _precision(engine: str) -> str:
-    """The option that brings back the precision of stored results, where another one is the default."""
+    """The option that states the precision of results from a GPU, where other precisions are usual."""
     return " --precision f32" if engine.endswith("cuda f32") else ""
 
 

@@ -288,8 +288,12 @@ class RasterScaling(RasterJob):
     def work(self) -> tuple[float, float]:
         """The effort of encoding, in pixels (see `Plan`), and pixels to render."""
         times = len(self.spans) * self.options.rotations
-        effort = sum(count * plan.effort for count, plan in self._plans)
-        return times * effort, times * math.prod(self.size)
+        return times * self.effort, times * math.prod(self.size)
+
+    @property
+    def effort(self) -> float:
+        """The effort of encoding one group of bands, in pixels (see `Plan`)."""
+        return sum(count * plan.effort for count, plan in self._plans)
 
     @property
     def encoded(self) -> int:
@@ -488,7 +492,7 @@ def _best_frame(scaling: RasterScaling) -> int:
     for tiles in range(1, MOST_TILES + 1):
         tried = replace(scaling, frame=tiles * TILE)
         try:
-            found[tried.frame] = tried.work[0], tried.plan.memory
+            found[tried.frame] = tried.effort, tried.plan.memory
         except InvalidInput:
             if not found:
                 raise
