@@ -1,5 +1,7 @@
 """`thera models`: list the models that come with Thera."""
 
+from typing import Any
+
 import click
 
 from thera.cli.feedback import json_text
@@ -48,10 +50,16 @@ def command(as_json: bool) -> None:
     for model in found:
         default = defaults.get(model.name, "")
         size = model.safetensors.stat().st_size / 1e6
-        about = DESCRIPTIONS[model.spec.variant]
-        if model.metadata.get("restores"):
-            about = f"{RESTORING}; {about}" if model.spec.variant == "air" else RESTORING
-        about = PAIRS if any("pairs" in stage for stage in model.metadata.get("training", [])) else about
+        text = about(model.spec.variant, model.metadata)
         click.echo(
-            f"{model.name:<12} {model.parameters / 1e6:5.2f} M parameters {size:5.1f} MB  {about}{default}"
+            f"{model.name:<12} {model.parameters / 1e6:5.2f} M parameters {size:5.1f} MB  {text}{default}"
         )
+
+
+def about(variant: str, metadata: dict[str, Any]) -> str:
+    """What a model is for, in a few words."""
+    if any("pairs" in stage for stage in metadata.get("training", [])):
+        return PAIRS
+    if not metadata.get("restores"):
+        return DESCRIPTIONS[variant]
+    return f"{RESTORING}; {DESCRIPTIONS[variant]}" if variant == "air" else RESTORING
