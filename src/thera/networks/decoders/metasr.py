@@ -30,4 +30,5 @@ class MetaSR(Decoder):
         hidden = torch.relu(linear_in(torch.cat([corner - cell, size], -1), self.mlp[0]))  # type: ignore[arg-type]
         kernel = self.mlp[2](hidden).unflatten(-1, (-1, 3))
         features = gather(maps, (cell[..., 0] * maps.shape[3] + cell[..., 1]).long())
-        return torch.matmul(features.unsqueeze(-2).to(kernel.dtype), kernel).squeeze(-2)
+        # Not a batched product: cuBLAS has limits on their number, and one for each point is beyond them.
+        return (features.unsqueeze(-1).float() * kernel.float()).sum(-2)
