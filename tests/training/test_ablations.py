@@ -47,7 +47,6 @@ def test_every_ablation_of_the_paper_is_trained_and_measured_and_its_budget_stat
     assert not any(r["method"] == "No GSE+" for r in records)
     budget = json.loads((out / "runs.json").read_text("utf-8"))["budget"]
     assert "0.01 seconds" in budget
-    assert budget in ablation_markdown(records, budget)
 
     monkeypatch.setattr(ablations, "train", None)  # nothing is trained or measured twice
     measured(command)
@@ -62,7 +61,7 @@ def test_every_ablation_of_the_paper_is_trained_and_measured_and_its_budget_stat
 
 @pytest.fixture
 def trial(photos, tmp_path, monkeypatch):
-    """trial(folder, *options) runs `thera ablations` on files of `configs`: two steps of tiny patches each."""
+    """trial(folder, *options) runs `thera ablations` on files of `configs`: two steps of tiny patches."""
     monkeypatch.setattr(training_run, "COMPILING", 1)
     monkeypatch.setattr(ablations, "steps_per_second", lambda run, steps, seconds: 2.0)
     small = tmp_path / "small"
@@ -204,7 +203,7 @@ def test_ablations_that_saw_fewer_patches_are_compared_at_equal_patches(trial, t
     ]
     records = read_records(tmp_path / "results" / "runs.jsonl")
     psnr = {record["method"]: record["psnr_rgb"] for record in records}
-    text = ablation_markdown(records, "a moment.")
+    text = ablation_markdown(records)
     difference = f"{psnr['ReLU instead ξ+'] - psnr[f'{extra}+']:+.2f}"
     assert f"| ReLU instead ξ+ | {difference} | — |" in text
 
@@ -214,6 +213,6 @@ def test_rows_stand_in_the_papers_order():
         {"method": m, "identity": "", "data": "photo20", "image": "a", "scale": 18, "psnr_rgb": 20.0}
         for m in ("Mine", "No GSE", "Fixed κ+", "Thera Plus+")
     ]
-    text = ablation_markdown(records, "a minute.")
+    text = ablation_markdown(records)
     places = [text.index(f"| {name} |") for name in ("Thera Plus+", "Fixed κ+", "No GSE", "Mine")]
     assert places == sorted(places)

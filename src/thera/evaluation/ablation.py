@@ -19,9 +19,9 @@ def at_patches_of(name: str) -> str:
     return f"{FULL} at the patches of {name}"
 
 
-def ablation_markdown(records: Sequence[Record], budget: str) -> str:
+def ablation_markdown(records: Sequence[Record]) -> str:
     """What was measured, and each ablation's difference to the full model beside the paper's."""
-    sections = [f"Every row had the same budget: {budget}"]
+    sections = []
     quoted = paper()["tables"]["ablation"]
     paper_scales = [column["scale"] for column in quoted["columns"]]
     theirs = {row["method"]: dict(zip(paper_scales, row["values"], strict=True)) for row in quoted["rows"]}

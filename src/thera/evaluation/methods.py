@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from thera.errors import InvalidInput
 from thera.evaluation.protocol import Upscaler
 from thera.evaluation.resize import Kernel, resize
-from thera.field import Filter, Gaussian
+from thera.field import Gaussian
 from thera.field.psf import to_numpy
 
 if TYPE_CHECKING:
@@ -48,16 +48,18 @@ def model_method(
     The output of a model on a GPU stays there. `seamless`: fields are blended at their borders beyond ×8.
     """
     device = model.info.device
-    psf = Gaussian() if model.info.spec.renderable and not seamless else None
+    options: dict[str, Any] = {"ensemble": ensemble}
+    if not seamless and model.info.spec.renderable:
+        options["psf"] = Gaussian()
 
     def upscale(image: NDArray[np.float32], size: tuple[int, int]) -> Any:
         if image.shape[0] * image.shape[1] > WHOLE_PIXELS:
-            return _tiled(model, image, size, ensemble, psf)
+            return _tiled(model, image, size, options)
         if not device.startswith("cuda"):
-            return model.upscale(image, size=size, ensemble=ensemble, psf=psf)
+            return model.upscale(image, size=size, **options)
         import torch
 
-        output = model.upscale(torch.from_numpy(image).to(device), size=size, ensemble=ensemble, psf=psf)
+        output = model.upscale(torch.from_numpy(image).to(device), size=size, **options)
         torch.cuda.synchronize(device)  # so that its time can be taken
         return output
 
@@ -65,12 +67,12 @@ def model_method(
 
 
 def _tiled(
-    model: Any, image: NDArray[np.float32], size: tuple[int, int], ensemble: bool, psf: Filter | None
+    model: Any, image: NDArray[np.float32], size: tuple[int, int], given: dict[str, Any]
 ) -> NDArray[np.floating]:
     """The same as `model.upscale`, tile by tile to limit memory."""
     from thera.tiled import ArraySource, Options, TiledField, make_plan
 
-    options = Options(psf=psf, ensemble=ensemble, memory=TILE_MEMORY)
+    options = Options(**given, memory=TILE_MEMORY)
     plan = make_plan(model, (image.shape[0], image.shape[1]), size, options)
     strips = TiledField(model, ArraySource(image), options).rows(plan)
     return np.concatenate([strip.values for strip in strips])

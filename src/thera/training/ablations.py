@@ -300,6 +300,7 @@ def run_ablations(
         " --at-equal-patches" if at_equal_patches else ""
     )
     about = {
+        "seconds": seconds,
         "budget": budget(rows),
         "command": command + (f" --set {' '.join(changes)}" if changes else ""),
         "rows": [_facts(row) for row in rows],
