@@ -16,7 +16,7 @@ from thera.evaluation.records import read_records
 from thera.evaluation.report import report
 from thera.models import load_network
 from thera.models.weights import load_safetensors, save_safetensors
-from thera.training import ablations
+from thera.training import ablations, rows
 from thera.training import run as training_run
 from thera.training.checkpoint import load as load_state
 
@@ -31,7 +31,7 @@ def test_every_ablation_of_the_paper_is_trained_and_measured_and_its_budget_stat
     photos, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(training_run, "COMPILING", 1)
-    monkeypatch.setattr(ablations, "RATE_STEPS", 1)
+    monkeypatch.setattr(rows, "RATE_STEPS", 1)
     out, small = tmp_path / "results", tmp_path / "small"
     small.mkdir()
     Image.open(photos / "0.png").crop((0, 0, 60, 48)).save(small / "0.png")
@@ -48,7 +48,7 @@ def test_every_ablation_of_the_paper_is_trained_and_measured_and_its_budget_stat
     budget = json.loads((out / "runs.json").read_text("utf-8"))["budget"]
     assert "0.01 seconds" in budget
 
-    monkeypatch.setattr(ablations, "train", None)  # nothing is trained or measured twice
+    monkeypatch.setattr(ablations, "train_all", None)  # nothing is trained or measured twice
     measured(command)
     assert read_records(out / "runs.jsonl") == records
 
@@ -63,7 +63,7 @@ def test_every_ablation_of_the_paper_is_trained_and_measured_and_its_budget_stat
 def trial(photos, tmp_path, monkeypatch):
     """trial(folder, *options) runs `thera ablations` on files of `configs`: two steps of tiny patches."""
     monkeypatch.setattr(training_run, "COMPILING", 1)
-    monkeypatch.setattr(ablations, "steps_per_second", lambda run, steps, seconds: 2.0)
+    monkeypatch.setattr(rows, "steps_per_second", lambda run, steps, seconds: 2.0)
     small = tmp_path / "small"
     small.mkdir()
     Image.open(photos / "0.png").crop((0, 0, 60, 48)).save(small / "0.png")
@@ -80,7 +80,7 @@ def trial(photos, tmp_path, monkeypatch):
 
 def test_methods_of_a_folder_are_trained_alike_from_one_backbone(trial, tmp_path, monkeypatch):
     runs, out = tmp_path / "runs", tmp_path / "results"
-    monkeypatch.setattr(ablations, "steps_per_second", lambda run, steps, seconds: 1.0)
+    monkeypatch.setattr(rows, "steps_per_second", lambda run, steps, seconds: 1.0)
     read, reads = ablations.read_images, []
     monkeypatch.setattr(ablations, "read_images", lambda *given: reads.append(given) or read(*given))
     trial("methods", "--names", "air", "liif", validate=None)
@@ -133,7 +133,7 @@ def test_a_stopped_run_goes_on_and_seeds_make_a_deviation(trial, tmp_path, monke
     with pytest.raises(InvalidInput, match="1 seconds, not 2"):
         trial("kernels", *area, "--seconds", "2")
     with monkeypatch.context() as patched:
-        patched.setattr(ablations, "steps_per_second", None)  # the first run is not measured again
+        patched.setattr(rows, "steps_per_second", None)  # the first run is not measured again
         with pytest.raises(TheraError, match="area-seed1 failed"):
             trial("kernels", *area)
     assert (runs / "area.safetensors").exists()
@@ -151,7 +151,7 @@ def test_a_stopped_run_goes_on_and_seeds_make_a_deviation(trial, tmp_path, monke
 
 
 def test_a_row_that_fails_is_named_and_does_not_stop_the_others(trial, tmp_path, monkeypatch, capsys):
-    start = ablations.initial_network
+    start = rows.initial_network
 
     def failing(config):
         if config.degradation.kernels == ("area",):
@@ -159,7 +159,7 @@ def test_a_row_that_fails_is_named_and_does_not_stop_the_others(trial, tmp_path,
         return start(config)
 
     with monkeypatch.context() as patched:
-        patched.setattr(ablations, "initial_network", failing)
+        patched.setattr(rows, "initial_network", failing)
         with pytest.raises(TheraError, match=r"^area failed, all others are trained"):
             trial("kernels", "--names", "area", "lanczos", validate=None)
     assert (tmp_path / "runs" / "lanczos.safetensors").exists()
@@ -185,15 +185,30 @@ def test_weights_and_results_of_other_values_are_refused(trial, tmp_path):
     assert records.read_bytes() != before
 
 
+def test_rows_that_are_measured_apart_stand_together(trial, tmp_path):
+    for name in ("area", "lanczos"):
+        trial("kernels", "--names", name)
+    stated = json.loads((tmp_path / "results" / "runs.json").read_text("utf-8"))
+    assert [row["method"] for row in stated["rows"]] == ["area", "lanczos"] == list(stated["kappa"])
+    assert "--seconds 1 --names area lanczos --set" in stated["command"]
+    other = ("--names", "area", "--seconds", "2", "--runs", f"{tmp_path}/longer/runs")
+    before = (tmp_path / "results" / "runs.jsonl").read_bytes()
+    with pytest.raises(InvalidInput, match=r"runs\.json states another budget \(1 seconds"):
+        trial("kernels", *other)
+    assert (tmp_path / "results" / "runs.jsonl").read_bytes() == before
+    trial("kernels", *other, "--replace")
+    assert {r["method"] for r in read_records(tmp_path / "results" / "runs.jsonl")} == {"area", "area+"}
+
+
 def test_ablations_that_saw_fewer_patches_are_compared_at_equal_patches(trial, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        ablations, "steps_per_second", lambda run, *_: 2.0 if run.network.spec.activation == "relu" else 4.0
+        rows, "steps_per_second", lambda run, *_: 2.0 if run.network.spec.activation == "relu" else 4.0
     )
     few = ("--names", "plus", "relu", "no-tv", "--at-equal-patches", "--set", "network.variant=air")
     trial("ablations", *few)
-    rows = json.loads((tmp_path / "results" / "runs.json").read_text("utf-8"))["rows"]
+    stated = json.loads((tmp_path / "results" / "runs.json").read_text("utf-8"))["rows"]
     extra = "Thera Plus at the patches of ReLU instead ξ"
-    patches = {row["method"]: row["patches"] for row in rows}
+    patches = {row["method"]: row["patches"] for row in stated}
     assert patches == {"Thera Plus": 4, "ReLU instead ξ": 2, "No TV prior": 4, extra: 2}
     assert sorted(path.stem for path in (tmp_path / "runs").glob("*.safetensors")) == [
         "no-tv",
