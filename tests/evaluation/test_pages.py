@@ -9,12 +9,13 @@ import pytest
 from PIL import Image
 
 from thera.errors import InvalidInput, MissingDependency, TheraError
-from thera.evaluation import methods
+from thera.evaluation import bench, methods
 from thera.evaluation.ablation import ablation_markdown
 from thera.evaluation.bench import Case, bare_backbone_ms, bench_markdown, measure, measure_apart
 from thera.evaluation.inspection import inspect_model, inspection_text, parameters_by_part
 from thera.evaluation.reconstruction import Bank, reconstruct, reconstruction_markdown
 from thera.evaluation.report import report, write_report
+from thera.evaluation.trained import TRAINED
 
 
 @pytest.fixture(scope="module")
@@ -129,11 +130,12 @@ def test_ablations_that_no_field_holds_are_evaluated_all_the_same(ablation, phot
 
 
 def test_a_case_is_timed_in_a_process_of_its_own(air):
-    record = measure_apart(Case(str(air), engine="torch", device="cpu", side=8, repeats=1))
+    record = measure_apart(Case(str(air), engine="torch", device="cpu", width=8, height=6, repeats=1))
     assert record["encode_ms"] > 0
     assert record["render_ms"] > 0
     assert record["memory_mib"] > 50
-    assert (record["model"], record["side"], record["added_parameters"]) == ("edsr-air", 8, 8385)
+    assert (record["model"], record["added_parameters"]) == ("edsr-air", 8385)
+    assert "| 8×6 ×4 |" in bench_markdown([record])
 
 
 def test_a_case_that_fails_says_why(tmp_path):
@@ -141,8 +143,24 @@ def test_a_case_that_fails_says_why(tmp_path):
         measure_apart(Case(str(tmp_path / "no-such-model.onnx")))
 
 
+def test_every_rendering_is_timed_anew(monkeypatch):
+    pytest.importorskip("torch")
+    from thera import models
+    from thera.models.points import PointModel
+    from thera.models.weights import describe
+    from thera.networks import Spec, make_network
+    from thera.networks.decoders import Decoded
+
+    network = make_network(Spec("edsr", "srno"))  # its fields keep what they have rendered
+    monkeypatch.setattr(models, "load", lambda *_, **__: PointModel(network, describe(network), "cpu"))
+    decode, decoded = Decoded.colours, []
+    monkeypatch.setattr(Decoded, "colours", lambda *given: decoded.append(1) or decode(*given))
+    measure(Case("srno", width=4, height=3, scale=2, repeats=3))
+    assert len(decoded) == 3 + bench.WARM_UP
+
+
 def test_costs_are_ratios_to_the_encoding_of_air(air):
-    small = measure(Case(str(air), engine="torch", device="cpu", side=8, repeats=1))
+    small = measure(Case(str(air), engine="torch", device="cpu", width=8, height=6, repeats=1))
     large = small | {
         "model": "edsr-pro",
         "variant": "pro",
@@ -185,8 +203,7 @@ def ablation_records():
 
 
 def test_ablations_are_compared_with_the_papers_effects():
-    text = ablation_markdown(ablation_records(), "one minute each.")
-    assert "same budget: one minute each." in text
+    text = ablation_markdown(ablation_records())
     # Paper at ×2 and ×18: fixed κ -0.04 and -0.05, no TV prior 0.00 and -1.92.
     assert "| Fixed κ | -0.10 | -0.04 | -0.01 | -0.05 | yes, no |" in text
     assert "| No TV prior | +0.01 | +0.00 | -2.00 | -1.92 | yes, yes |" in text
@@ -216,7 +233,7 @@ def test_the_page_is_written_from_stored_results_alone(results):
     assert "| known | 33.66 | 30.39 | 28.42 |" in text
     assert "**Set5, SSIM**" in text
     assert "| LIIF (RDN), quoted | 38.17 | 34.68 | 32.50 |" in text
-    assert "## Ablations" in text
+    assert f"## Ablations\n\n{TRAINED}: one minute each." in text
     assert "(results/zoom.png)" in text
     assert text == report(results)
 
@@ -264,6 +281,80 @@ def test_methods_are_compared_pass_with_pass_and_ensemble_with_ensemble(results)
     assert "same budget: a minute each." in section
     assert "| liif | **37.00** |" in section
     assert "| air+ | **37.20** |" in section
+
+
+@pytest.fixture
+def alike(results):
+    """A folder with two methods at two scales, trained for four and for twelve minutes, and their times."""
+    for name, seconds, gain in (("methods", 240, 0.0), ("methods-12", 720, 1.0)):
+        records = [
+            {
+                "method": m,
+                "identity": f"{m} {seconds}",
+                "data": data,
+                "image": "a",
+                "scale": s,
+                "psnr_y": v + gain,
+            }
+            for m, values in {
+                "LIIF": (37.0, 32.0),
+                "Thera Air": (36.0, 31.0),
+                "Thera Air+": (38.0, 33.0),
+            }.items()
+            for s, v in zip((2, 4), values, strict=True)
+            for data, v in (("Set5", v), ("Set14", v - 2))
+        ]
+        (results / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+        rows = [
+            {
+                "method": m,
+                "network": n,
+                "seed": 0,
+                "added_parameters": p,
+                "steps": 9,
+                "patches": 288,
+                "took": 241.3,
+            }
+            for m, n, p in (("LIIF", "edsr-liif", 346883), ("Thera Air", "edsr-air", 8385))
+        ]
+        about = {"budget": "all of it.", "seconds": seconds, "command": f"thera ablations --runs runs/{name}"}
+        (results / f"{name}.json").write_text(json.dumps(about | {"rows": rows}))
+    case = {"width": 510, "height": 340, "scale": 4, "machine": "GPU", "precision": "f32", "engine": "torch"}
+    case |= {"model": "", "device": "cuda", "added_parameters": 1, "encode_ms": 2.0, "memory_mib": 1234}
+    times = [
+        case | {"backbone": "edsr", "variant": v, "render_ms": ms}
+        for v, ms in (("liif", 9.5), ("air", 0.25), ("air", 0.5))
+    ]
+    (results / "bench.jsonl").write_text("".join(json.dumps(r) + "\n" for r in times))
+    return results
+
+
+def test_methods_have_one_table_of_what_they_saw_reach_and_cost_for_each_budget(alike):
+    text = report(alike)
+    assert f"## Methods, trained alike, 4 minutes each\n\n{TRAINED}: all of it." in text
+    assert "## Methods, trained alike, 12 minutes each" in text
+    assert (
+        "thera ablations --runs runs/methods-12 --data photos/ --validate Set5 Set14 --scales 2 4\n" in text
+    )
+    assert "| ×2, dB | ×4, dB | ms, 510×340 ×4, GPU | MiB, 510×340 ×4, GPU |" in text
+    assert "| LIIF | 346,883 | 9 | 288 | 241 | 36.00 | 31.00 | 11.50 | 1,234 |" in text
+    assert "| Thera Air | 8,385 | 9 | 288 | 241 | 36.00 | 31.00 | 2.25 | 1,234 |" in text  # after 12 minutes
+    assert "means over Set5, Set14 of the PSNR of Y, one pass" in text
+
+
+def test_quality_against_time_has_a_panel_for_each_scale(alike, tmp_path):
+    pytest.importorskip("matplotlib")
+    from thera.evaluation.charts import cost_figure
+    from thera.evaluation.records import read_records
+    from thera.evaluation.trained import Trained
+
+    drawn = cost_figure(Trained.read(alike / "methods.jsonl"), read_records(alike / "bench.jsonl"))
+    shown = [axes for axes in drawn.axes if axes.lines]
+    assert [axes.get_title() for axes in shown] == ["×2", "×4"]
+    points = {text.get_text(): text.xy for text in shown[1].texts}
+    assert points == {"LIIF": (11.5, 31.0), "Thera Air": (2.25, 30.0)}
+    with pytest.raises(InvalidInput, match="needs methods measured on a benchmark set, and their times"):
+        cost_figure(Trained.read(alike / "methods.jsonl"), [])
 
 
 def test_ablations_without_a_stated_budget_are_refused(results):

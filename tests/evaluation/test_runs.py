@@ -25,7 +25,7 @@ from thera.evaluation.records import read_records
 from thera.evaluation.resize import resize
 from thera.evaluation.runner import run
 from thera.evaluation.tables import summarise
-from thera.field import HeatField
+from thera.field import Gaussian, HeatField
 
 
 @pytest.fixture
@@ -326,3 +326,22 @@ def test_other_colour_models_and_damaged_files_are_refused(tmp_path, picture):
     (tmp_path / "text.png").write_text("no image")
     with pytest.raises(ImageFileError, match="cannot be read"):
         read(tmp_path / "text.png")
+
+
+def test_without_seamless_fields_end_at_their_borders_beyond_8_times(photograph):
+    torch = pytest.importorskip("torch")
+    from thera.models.loading import make_model
+    from thera.models.weights import describe
+    from thera.networks import Spec, Thera
+
+    torch.manual_seed(0)
+    network = Thera(Spec("edsr", "air"))
+    torch.nn.init.normal_(network.head.bias, std=0.1)  # something to see at the borders
+    model, image = make_model(network, describe(network), "cpu"), photograph(6, 5).astype(np.float32) / 255
+    outputs = [
+        model_method(model, "it", "", False, "torch", seamless).upscale(image, (96, 80))
+        for seamless in (True, False)
+    ]
+    expected = model.upscale(image, size=(96, 80), psf=Gaussian())
+    np.testing.assert_array_equal(outputs[1], expected)
+    assert np.abs(outputs[0] - expected).max() > 1e-3

@@ -9,6 +9,7 @@ from PIL import Image
 from thera.evaluation.methods import load_methods
 from thera.evaluation.protocol import degrade, score, unit
 from thera.models.weights import save_safetensors
+from thera.networks.spec import DECODERS
 from thera.training.config import Config
 from thera.training.data import Sampler
 from thera.training.loop import Run
@@ -47,6 +48,29 @@ def test_a_teacher_and_the_ensemble_go_into_the_captured_step(variant):
     for _ in range(20):
         run.step()
     assert 0 < run.report() < 1.5 * first
+
+
+@pytest.mark.parametrize("variant", DECODERS)
+def test_every_decoder_of_another_method_learns_in_the_captured_step(variant):
+    scales = [4, 4] if variant == "sinc" else [1.2, 4]
+    config = Config.parse(
+        {
+            "start": "edsr-air",
+            "start_part": "backbone",
+            "network": {"variant": variant},
+            "data": {"patch": 48, "batch": 8, "scales": scales},
+            "optimiser": {"rate": 3e-4, "warmup": 1},
+        }
+    )
+    torch.manual_seed(0)
+    run = Run(config, Sampler([picture()], config.data, "cuda"), initial_network(config)[0], 10**9)
+    losses = []
+    for _ in range(4):
+        for _ in range(25):
+            run.step()
+        losses.append(run.report())  # raises if it is not finite
+    assert run.descend.graph is not None
+    assert losses[-1] < losses[0]
 
 
 @pytest.mark.parametrize("variant", ["air", "plus", "pro"])

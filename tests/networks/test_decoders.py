@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._dynamo.utils import counters
 
 from thera.errors import ModelError
 from thera.evaluation.resize import resize
@@ -267,6 +268,28 @@ def test_an_output_pixel_depends_on_the_stated_neighbours_only(name):
         rows, cols = leaf.grad[0].abs().sum(0).nonzero().T
         assert max((rows - centre).abs().max(), (cols - centre).abs().max()) <= reach
     assert features.grad is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_decoder_is_compiled_as_one_graph_with_the_same_gradients(name, monkeypatch):
+    module = torch.nn.Module.compile
+    whole = {"backend": "eager", "fullgraph": True}  # no code is generated; a graph that breaks is an error
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **given: module(self, **given, **whole))
+    torch.manual_seed(0)
+    network = make_network(Spec("edsr", name))
+    image, x, t = torch.rand(2, 3, 4, 5), torch.rand(2, 4, 5, 1, 2) - 0.5, torch.tensor([0.1, 0.3])
+    features = network.features(image).detach().requires_grad_()
+
+    def gradient():
+        value, _ = network.field(features, image, x, t)
+        return torch.autograd.grad(value.abs().sum(), features)[0]
+
+    expected = gradient()
+    torch._dynamo.reset()
+    counters.clear()
+    network.compile_blocks()
+    torch.testing.assert_close(gradient(), expected, rtol=1e-4, atol=1e-6)
+    assert counters["stats"]["unique_graphs"] == 1
 
 
 def test_a_decoder_has_no_components_and_an_unknown_one_is_named():

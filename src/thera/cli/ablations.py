@@ -17,9 +17,13 @@ FOLDER = click.Path(path_type=Path)
 @click.option(
     "--configs", type=FOLDER, default="configs/ablations", show_default=True, help="A folder of TOML files."
 )
-@click.option("--data", multiple=True, required=True, metavar="PATH...", help="Images to train on.")
+@click.option(
+    "--data", multiple=True, metavar="PATH...", help="Images to train on, unless all is trained already."
+)
 @click.option("--seconds", type=float, default=60, show_default=True, help="Training time of each.")
-@click.option("--validate", multiple=True, required=True, metavar="DIR...", help="Images to measure on.")
+@click.option(
+    "--validate", multiple=True, metavar="DIR...", help="Images to measure on. Default: nothing is measured."
+)
 @click.option(
     "--scales", multiple=True, type=float, metavar="S...", default=[2, 3, 4, 6, 8], help="2 3 4 6 8."
 )
@@ -30,9 +34,27 @@ FOLDER = click.Path(path_type=Path)
 @click.option(
     "--pause", type=click.FloatRange(0), metavar="MINUTES", help="Stop then; the next call goes on."
 )
+@click.option(
+    "--at-equal-patches",
+    is_flag=True,
+    help="Also train the full model with as few patches as ablations have seen that take more time.",
+)
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE...", help="Changes to all of them.")
 @click.option("--workers", type=int, default=2, show_default=True, help="Images measured at a time.")
 @click.option("--device", default="auto", show_default=True, help="cuda, cpu, or auto.")
+@click.option(
+    "--precision",
+    type=click.Choice(["f32", "tf32"]),
+    default="f32",
+    show_default=True,
+    help="Of measuring; tf32 is faster on NVIDIA GPUs.",
+)
+@click.option(
+    "--replace",
+    "replace_results",
+    is_flag=True,
+    help="Drop stored measurements of other weights or images of the same name.",
+)
 @click.option("--runs", type=FOLDER, default="runs/ablations", show_default=True, help="For the weights.")
 @click.option(
     "-o", "--out", type=FOLDER, default="docs/results", show_default=True, help="For the measurements."
@@ -40,12 +62,14 @@ FOLDER = click.Path(path_type=Path)
 def command(**options: Any) -> None:
     """Train every ablation of the paper for the same time, and measure it; or methods against each other.
 
-    Writes ablation.jsonl and ablation.json, or for another folder of configurations files of its name, of
-    which `thera eval --report` makes tables. The same command continues an interrupted one.
+    Measurements are stored under the name of --runs: ablations.jsonl and ablations.json, methods.jsonl and
+    methods.json, and so on. `thera eval --report` makes tables of them. The same command continues an
+    interrupted one; a row that fails does not stop the others.
 
     \b
     thera ablations --data photos/ --seconds 60 --validate Set14/ photo20/ --scales 2 3 4 6 8
-    thera ablations --configs configs/methods --runs runs/methods --data photos/ --validate Set5/
+    thera ablations --configs configs/methods --runs runs/methods --data photos/
+    thera ablations --configs configs/methods --runs runs/methods --validate Set5/ Set14/
     thera ablations --configs configs/kernels --runs runs/kernels --seeds 3 --data photos/ --validate Set5/
     """
     require("torch", "train", "training")

@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from thera.cli.parameters import append_option
+from thera.cli.parameters import Size, append_option
 from thera.cli.variadic import VariadicCommand
+from thera.errors import TheraError
+
+
+class Side(Size):
+    """WIDTHxHEIGHT, or the side of a square; converted to (height, width)."""
+
+    name = "N|WxH"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        square = isinstance(value, str) and value.isdecimal()
+        height, width = super().convert(f"{value}x{value}" if square else value, param, ctx)
+        if min(height, width) < 1:
+            self.fail(f"{value!r} is no size: give at least one pixel.", param, ctx)
+        return height, width
 
 
 @click.command("bench", cls=VariadicCommand)
@@ -15,11 +32,11 @@ from thera.cli.variadic import VariadicCommand
 @click.option(
     "--sizes",
     multiple=True,
-    type=click.IntRange(1),
-    default=[48],
+    type=Side(),
+    default=["48"],
     show_default=True,
-    metavar="N...",
-    help="Sides of square inputs, in pixels.",
+    metavar="N|WxH...",
+    help="Sizes of inputs, in pixels: 48 is 48x48.",
 )
 @click.option("--scale", type=float, default=4, show_default=True, help="How much the inputs are enlarged.")
 @click.option(
@@ -39,7 +56,7 @@ from thera.cli.variadic import VariadicCommand
 @append_option
 def command(
     models: tuple[str, ...],
-    sizes: tuple[int, ...],
+    sizes: tuple[tuple[int, int], ...],
     scale: float,
     engines: tuple[str, ...],
     device: str,
@@ -52,11 +69,14 @@ def command(
 
     Without MODEL, all models that come with Thera are measured.
 
+    A case that fails, for example because it does not fit into memory, leaves the others.
+
     With --devices, every engine on every device that is found encodes a small image. A star marks what
     Thera takes by itself. It is remembered: repeat this if an earlier choice was made on a busy computer.
 
     \b
     thera bench --sizes 48 256 --engines onnx torch
+    thera bench runs/methods/*.safetensors --sizes 48 510x340 --engines torch --precision f32
     thera bench --devices edsr-plus
     """
     from thera.evaluation.bench import Case, bench_markdown, measure_apart
@@ -69,15 +89,22 @@ def command(
     if devices:
         show_devices(names)
         return
-    records = []
+    records, failures = [], []
     for name in names:
         for engine in engines:
-            for side in sizes:
-                case = Case(name, engine, device, precision, side, scale, repeats)
-                records.append(measure_apart(case))
-    click.echo(bench_markdown(records))
-    if out is not None:
-        append_records(out, records)
+            for height, width in sizes:
+                case = Case(name, engine, device, precision, width, height, scale, repeats)
+                try:
+                    records.append(measure_apart(case))
+                except TheraError as error:  # one that does not fit into memory leaves the others
+                    failures.append(str(error))
+                    continue
+                if out is not None:
+                    append_records(out, records[-1:])
+    if records:
+        click.echo(bench_markdown(records))
+    if failures:
+        raise TheraError("\n".join(failures))
 
 
 def show_devices(names: tuple[str, ...]) -> None:

@@ -25,10 +25,11 @@ NAMES = (
     "psf",
     "psnr-scale",
     "pareto",
+    "quality-cost",
 )
-FROM_MODEL = set(NAMES) - {"low-pass", "psnr-scale"}
+FROM_MODEL = set(NAMES) - {"low-pass", "psnr-scale", "quality-cost"}
 FROM_IMAGE = {"derivatives", "zoom", "crops", "low-pass", "alias-scale", "local-fields"}
-FROM_RESULTS = {"psnr-scale", "pareto"}
+FROM_RESULTS = {"psnr-scale", "pareto", "quality-cost"}
 
 
 @click.command("figures", cls=VariadicCommand)
@@ -46,7 +47,8 @@ FROM_RESULTS = {"psnr-scale", "pareto"}
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE...",
-    help="Results of `thera eval`, for psnr-scale and pareto.",
+    help="Results of `thera eval`, for psnr-scale and pareto; of `thera ablations` and `thera bench`, for "
+    "quality-cost.",
 )
 @click.option("--data", help="The data set of the results to draw. Default: the first.")
 @click.option(
@@ -76,17 +78,20 @@ def command(
     out: Path,
     suffix: str,
 ) -> None:
-    """Draw the paper's figures, from models, an image or results, or all of them.
+    """Draw the paper's figures, from models, an image or results, or all of them but quality-cost.
 
     \b
     thera figures zoom crops --model edsr-pro --image baby.png
     thera figures psnr-scale --results results/eval.jsonl --data Set5
+    thera figures quality-cost --results results/methods.jsonl results/bench.jsonl
     """
+    from thera.evaluation.charts import cost_figure
     from thera.evaluation.figures import save
     from thera.evaluation.records import read_records
+    from thera.evaluation.trained import Trained
     from thera.models import load
 
-    wanted = NAMES if "all" in names else names
+    wanted = tuple(n for n in NAMES if n != "quality-cost") if "all" in names else names
     for needs, given, option in (
         (FROM_MODEL, models, "--model"),
         (FROM_IMAGE, image, "--image"),
@@ -97,13 +102,18 @@ def command(
             raise click.UsageError(f"Missing option '{option}', which is needed for {', '.join(missing)}.")
     drawn = FROM_MODEL & set(wanted) - {"alias-scale"}
     loaded = [load(model.partition("=")[2] or model) for model in models] if drawn else []
-    records = [record for path in results for record in read_records(path) if "method" in record]
+    stored = [record for path in results for record in read_records(path)]
+    records = [record for record in stored if "method" in record]
     if results and not records:
         files = ", ".join(map(str, results))
         raise InvalidInput(f"{files} holds no result of `thera eval`: name a file that it wrote.")
     for name in wanted:
         path = out / f"{name}.{suffix}"
-        if name == "alias-scale":
+        if name == "quality-cost":
+            bench = [record for record in stored if "encode_ms" in record]
+            found = [path for path in results if path.with_suffix(".json").exists()] or results
+            save(cost_figure(Trained.read(found[0]), bench), path)
+        elif name == "alias-scale":
             save(_alias_scale(models, image, out), path)
         else:
             save(_draw(name, loaded, image, records, data, at), path)

@@ -14,9 +14,14 @@ FULL = "Thera Plus"  # the model that ablations are compared with
 NOTICEABLE = 0.02  # dB; three runs of the paper differ by less
 
 
-def ablation_markdown(records: Sequence[Record], budget: str) -> str:
+def at_patches_of(name: str) -> str:
+    """The row of the full model that has seen only as many patches as the row of this name."""
+    return f"{FULL} at the patches of {name}"
+
+
+def ablation_markdown(records: Sequence[Record]) -> str:
     """What was measured, and each ablation's difference to the full model beside the paper's."""
-    sections = ["Trained and measured by `thera ablations`, every row with the same budget: " + budget]
+    sections = []
     quoted = paper()["tables"]["ablation"]
     paper_scales = [column["scale"] for column in quoted["columns"]]
     theirs = {row["method"]: dict(zip(paper_scales, row["values"], strict=True)) for row in quoted["rows"]}
@@ -44,11 +49,25 @@ def ablation_markdown(records: Sequence[Record], budget: str) -> str:
                 effects.append(_difference(reference, theirs[FULL], [s for s in chosen if s in reference]))
             rows.append([name, *map(_signed, effects), _verdict(effects)])
         sections.append(markdown_grid(header, rows))
+        sections += _at_equal_patches(ours, scales)
     sections.append(
         "Quoted differences are the paper's, on DIV2K after full training. A difference below "
         f"{NOTICEABLE} dB counts as none. What trains more slowly has seen less in the same time."
     )
     return "\n\n".join(section.strip() for section in sections)
+
+
+def _at_equal_patches(ours: dict[str, dict], scales: Sequence[float]) -> list[str]:
+    """The rows that saw fewer patches, against the full model after as many."""
+    rows = []
+    for name, values in ours.items():
+        plus = "+" if name.endswith("+") else ""
+        other = ours.get(at_patches_of(name.rstrip("+")) + plus)
+        if other is not None:
+            parts = [s for s in scales if s <= 4], [s for s in scales if s > 4]
+            rows.append([name, *(_signed(_difference(values, other, part)) for part in parts)])
+    header = [f"dB against {FULL} after as many patches", "×2 to ×4", "beyond"]
+    return [markdown_grid(header, rows)] if rows else []
 
 
 def _difference(values: dict, full: dict, scales: Sequence[float]) -> float | None:

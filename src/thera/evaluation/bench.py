@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,16 +21,19 @@ from thera.evaluation.paper import paper
 from thera.evaluation.records import Record
 from thera.evaluation.tables import markdown_grid
 
+WARM_UP = 2  # calls that are not timed
+
 
 @dataclass(frozen=True)
 class Case:
-    """One measurement: a model, what runs it, and the size and scale of a square input."""
+    """One measurement: a model, what runs it, and the size and scale of an input."""
 
     model: str
     engine: str = "auto"
     device: str = "auto"
     precision: str = "auto"
-    side: int = 48
+    width: int = 48
+    height: int = 48
     scale: float = 4
     repeats: int = 10
 
@@ -43,11 +47,16 @@ def measure(case: Case) -> Record:
     from thera.models import load
 
     model = load(case.model, engine=case.engine, device=case.device, precision=case.precision)
-    image = np.random.default_rng(0).random((case.side, case.side, 3)).astype(np.float32)
+    image = np.random.default_rng(0).random((case.height, case.width, 3)).astype(np.float32)
     on_gpu = model.info.device.startswith("cuda")
     wait = _cuda_synchronise if on_gpu else lambda: None
-    encode, field = _median_ms(lambda: model.encode(image), wait, case.repeats)
-    render, _ = _median_ms(lambda: field.render(scale=case.scale), wait, case.repeats)
+    times = []
+    for _ in range(case.repeats + WARM_UP):
+        encode, field = _milliseconds(lambda: model.encode(image), wait)
+        # A new field each time: those of some decoders keep what they have rendered.
+        render, _ = _milliseconds(partial(field.render, scale=case.scale), wait)
+        times.append((encode, render))
+    encode, render = (statistics.median(part) for part in zip(*times[WARM_UP:], strict=True))
     return {
         **asdict(case),
         "model": model.name,
@@ -71,19 +80,19 @@ def measure_apart(case: Case) -> Record:
     done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no message"
-        raise TheraError(f"Timing {case.model} with {case.engine} on {case.device} failed: {reason}")
+        size = f"{case.width}×{case.height}"
+        raise TheraError(
+            f"Timing {case.model} at {size} with {case.engine} on {case.device} failed: {reason}"
+        )
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def _median_ms(work: Callable[[], Any], wait: Callable[[], None], repeats: int) -> tuple[float, Any]:
-    """The median time of `repeats` calls after two warm-up calls, and the result of the last."""
-    times = []
-    for _ in range(repeats + 2):
-        start = time.perf_counter()
-        result = work()
-        wait()
-        times.append(1000 * (time.perf_counter() - start))
-    return statistics.median(times[2:]), result
+def _milliseconds(work: Callable[[], Any], wait: Callable[[], None]) -> tuple[float, Any]:
+    """The time of a call, and its result."""
+    start = time.perf_counter()
+    result = work()
+    wait()
+    return 1000 * (time.perf_counter() - start), result
 
 
 def _cuda_synchronise() -> None:
@@ -116,7 +125,7 @@ def _machine(on_gpu: bool) -> str:
 
 def bare_backbone_ms(records: Sequence[Record], record: Record) -> float | None:
     """The time of the backbone alone: that of encoding with Air, which adds only the last layer."""
-    same = ("backbone", "engine", "device", "precision", "side", "machine")
+    same = ("backbone", "engine", "device", "precision", "width", "height", "machine")
     for other in records:
         if other["variant"] == "air" and all(other[key] == record[key] for key in same):
             return other["encode_ms"]
@@ -146,7 +155,7 @@ def _row(record: Record, bare: float | None) -> list[str]:
     return [
         record["model"],
         f"{record['engine']}, {record['device']}, {record['precision']}",
-        f"{record['side']}×{record['side']} ×{record['scale']:g}",
+        f"{record['width']}×{record['height']} ×{record['scale']:g}",
         f"{record['added_parameters']:,}",
         f"{total:.2f}",
         f"{record['render_ms']:.2f}",

@@ -15,6 +15,7 @@ from thera.evaluation.paper import quoted_parameters, quoted_rows
 from thera.evaluation.records import Record
 from thera.evaluation.resize import cubic
 from thera.evaluation.tables import METRIC_STYLES, Row, published_metric, summarise
+from thera.evaluation.trained import Trained, total_ms
 from thera.field.psf import NYQUIST_KAPPA
 
 RED, BLUE, GREY = "#cf3866", "#3b3dac", "#777777"
@@ -97,13 +98,11 @@ def alias_scale_figure(records: Sequence[Record]) -> Figure:
     """Aliasing against the scale, from the records of `aliasing.measure`."""
     drawn = figure(6.2, 3.6)
     axes = drawn.subplots()
-    colours = cycle(COLOURS)
+    styles = cycle([{"color": colour, "ls": line} for line in ("-", "--", ":") for colour in COLOURS])
     scales = [float(scale) for scale in records[0]["aliasing"]]
     for record in records:
         plain = record["method"] in BASELINE_STYLES
-        style = (
-            {"color": GREY, "ls": BASELINE_STYLES[record["method"]]} if plain else {"color": next(colours)}
-        )
+        style = {"color": GREY, "ls": BASELINE_STYLES[record["method"]]} if plain else next(styles)
         values = list(record["aliasing"].values())
         for part in (np.array(scales) < 1, np.array(scales) > 1):
             label = record["method"] if part[0] else None
@@ -166,6 +165,73 @@ def pareto_figure(
     axes.set_title(f"{where} ({', '.join(backbones)}, trained on DIV2K)", fontsize=8)
     axes.margins(x=0.2, y=0.15)
     return _finished(axes, drawn, legend=False)
+
+
+def cost_figure(trained: Trained, bench: Sequence[Record]) -> Figure:
+    """Quality at each scale against the time of a picture, of methods that were trained alike: one pass.
+
+    The time is that of the first size and machine where most methods were measured.
+    """
+    sets, quality = trained.mean_quality()
+    costs = trained.costs(bench)
+    if not sets or not costs:
+        raise InvalidInput(
+            "Quality against time needs methods measured on a benchmark set, and their times: name the files "
+            "of thera ablations --validate and of thera bench --precision f32."
+        )
+    where, place = next(iter(costs.items()))
+    columns = min(3, len(trained.scales))
+    lines = -(-len(trained.scales) // columns)
+    drawn = figure(3.1 * columns + 0.3, 2.7 * lines + 0.3)
+    grid = drawn.subplots(lines, columns, squeeze=False).flatten()
+    for axes in grid[len(trained.scales) :]:
+        axes.axis("off")
+    for i, (scale, axes) in enumerate(zip(trained.scales, grid, strict=False)):
+        points = {
+            name: (total_ms(place[name]), value)
+            for name, values in quality.items()
+            if name in place and (value := values[i]) is not None
+        }
+        sides = _label_sides({name: (math.log(x), y) for name, (x, y) in points.items()})
+        for name, (x, y) in points.items():
+            colour, marker = (RED, "^") if name.startswith("Thera") else (GREY, "o")
+            axes.plot(x, y, color=colour, marker=marker, ls="", ms=4)
+            across, up = sides[name]
+            axes.annotate(
+                name, (x, y), (4 * across, 4 * up), fontsize=6, textcoords="offset points", color=colour,
+                ha=("right", "center", "left")[across + 1], va=("top", "center", "bottom")[up + 1],
+            )  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_title(f"×{scale:g}", fontsize=8)
+        axes.margins(x=0.15, y=0.2)
+        _finished(axes, drawn, legend=False)
+    drawn.supxlabel(f"ms, {where}", fontsize=8)
+    drawn.supylabel(f"PSNR of Y, dB: mean of {', '.join(sets)}", fontsize=8)
+    return drawn
+
+
+def _label_sides(points: dict[str, tuple[float, float]]) -> dict[str, tuple[int, int]]:
+    """The side of its point on which each label hides least: across and up, from -1 to 1."""
+    at = np.array(list(points.values()))
+    at = (at - at.min(0)) / np.maximum(at.max(0) - at.min(0), 1e-9)
+    taken = [(x, y, 0.03, 0.03) for x, y in at]  # centres and half sizes
+    chosen = {}
+    for name, (x, y) in zip(points, at, strict=True):
+        half = 0.014 * len(name)
+        options: list[tuple[int, int, int, int]] = []  # what is hidden, order, across, up
+        boxes = []
+        for across, up in ((0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, -1), (1, -1), (-1, 1)):
+            box = (x + across * (half + 0.04), y + up * 0.08, half, 0.04)
+            hidden = sum(
+                abs(box[0] - other[0]) < box[2] + other[2] and abs(box[1] - other[1]) < box[3] + other[3]
+                for other in taken
+            )
+            options.append((hidden, len(options), across, up))
+            boxes.append(box)
+        _, order, across, up = min(options)
+        taken.append(boxes[order])
+        chosen[name] = (across, up)
+    return chosen
 
 
 def _means(rows: Sequence[Row]) -> dict[str, float]:

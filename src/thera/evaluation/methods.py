@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from thera.errors import InvalidInput
 from thera.evaluation.protocol import Upscaler
 from thera.evaluation.resize import Kernel, resize
+from thera.field import Gaussian
 from thera.field.psf import to_numpy
 
 if TYPE_CHECKING:
@@ -39,21 +40,26 @@ def baseline(kernel: Kernel) -> Method:
     return Method(kernel, lambda image, size: resize(image, size, kernel))
 
 
-def model_method(model: Any, name: str, identity: str, ensemble: bool, engine: str) -> Method:
+def model_method(
+    model: Any, name: str, identity: str, ensemble: bool, engine: str, seamless: bool = True
+) -> Method:
     """A model as a method. As usual, a plus marks the ensemble of four rotations.
 
-    The output of a model on a GPU stays there.
+    The output of a model on a GPU stays there. `seamless`: fields are blended at their borders beyond ×8.
     """
     device = model.info.device
+    options: dict[str, Any] = {"ensemble": ensemble}
+    if not seamless and model.info.spec.renderable:
+        options["psf"] = Gaussian()
 
     def upscale(image: NDArray[np.float32], size: tuple[int, int]) -> Any:
         if image.shape[0] * image.shape[1] > WHOLE_PIXELS:
-            return _tiled(model, image, size, ensemble)
+            return _tiled(model, image, size, options)
         if not device.startswith("cuda"):
-            return model.upscale(image, size=size, ensemble=ensemble)
+            return model.upscale(image, size=size, **options)
         import torch
 
-        output = model.upscale(torch.from_numpy(image).to(device), size=size, ensemble=ensemble)
+        output = model.upscale(torch.from_numpy(image).to(device), size=size, **options)
         torch.cuda.synchronize(device)  # so that its time can be taken
         return output
 
@@ -61,12 +67,12 @@ def model_method(model: Any, name: str, identity: str, ensemble: bool, engine: s
 
 
 def _tiled(
-    model: Any, image: NDArray[np.float32], size: tuple[int, int], ensemble: bool
+    model: Any, image: NDArray[np.float32], size: tuple[int, int], given: dict[str, Any]
 ) -> NDArray[np.floating]:
     """The same as `model.upscale`, tile by tile to limit memory."""
     from thera.tiled import ArraySource, Options, TiledField, make_plan
 
-    options = Options(ensemble=ensemble, memory=TILE_MEMORY)
+    options = Options(**given, memory=TILE_MEMORY)
     plan = make_plan(model, (image.shape[0], image.shape[1]), size, options)
     strips = TiledField(model, ArraySource(image), options).rows(plan)
     return np.concatenate([strip.values for strip in strips])
@@ -131,12 +137,14 @@ def load_methods(
     ensemble: bool = True,
     both: bool = False,
     precision: str = "f32",
+    seamless: bool = True,
     **options: Any,
 ) -> list[Method]:
     """The methods to compare: baselines, then models. `options` are passed to `thera.models.load`.
 
     `both`: each model in one pass, and then with the ensemble.
     `precision`: f32 unless another is asked for, so that figures do not depend on the device.
+    `seamless`: fields are blended at their borders beyond ×8, which other decoders cannot do.
 
     >>> [method.name for method in load_methods([], ["bicubic", "lanczos"])]
     ['bicubic', 'lanczos']
@@ -146,7 +154,8 @@ def load_methods(
     for spec in models:
         label, sources = parse_model(spec)
         passes = [False, True] if both else [ensemble]
-        found = [_load(source, label, passes, options | {"precision": precision}) for source in sources]
+        options = options | {"precision": precision}
+        found = [_load(source, label, passes, seamless, options) for source in sources]
         for same in map(list, zip(*found, strict=True)):
             name = same[0].name
             if name in groups:
@@ -168,11 +177,14 @@ def load_methods(
     return methods
 
 
-def _load(source: str, label: str | None, ensembles: Iterable[bool], options: dict[str, Any]) -> list[Method]:
+def _load(
+    source: str, label: str | None, ensembles: Iterable[bool], seamless: bool, options: dict[str, Any]
+) -> list[Method]:
     from thera.models import load
 
     model = load(source, **options)
     info = model.info
     identity = fingerprint(model) if info.precision == "f32" else f"{fingerprint(model)} {info.precision}"
     engine = f"{info.engine} {info.device} {info.precision}"
-    return [model_method(model, label or model.name, identity, ensemble, engine) for ensemble in ensembles]
+    name = label or model.name
+    return [model_method(model, name, identity, ensemble, engine, seamless) for ensemble in ensembles]

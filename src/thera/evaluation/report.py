@@ -6,8 +6,7 @@ A folder of results holds these files:
 | --- | --- |
 | eval*.jsonl | `thera eval` |
 | pairs*.jsonl | `thera eval --pairs` |
-| ablation*.jsonl | `thera ablations`; the budget is in ablation.json |
-| methods*.jsonl | `thera ablations --configs configs/methods`; the budget is in methods.json |
+| ablation*.jsonl, methods*.jsonl, kernels*.jsonl | `thera ablations`; the budget is in a .json beside each |
 | bench*.jsonl | `thera bench` |
 | fit*.jsonl | `thera fit` |
 | inspect*.jsonl | `thera inspect --json` |
@@ -16,14 +15,12 @@ A folder of results holds these files:
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, stdev
 
 from thera.errors import InvalidInput
-from thera.evaluation.ablation import ablation_markdown
+from thera.evaluation import trained
 from thera.evaluation.aliasing import aliasing_markdown
 from thera.evaluation.bench import bench_markdown
 from thera.evaluation.methods import BASELINES
@@ -34,7 +31,6 @@ from thera.evaluation.protocol import PROTOCOLS
 from thera.evaluation.reconstruction import reconstruction_markdown
 from thera.evaluation.records import Record, key_of, read_records
 from thera.evaluation.tables import BENCHMARKS, markdown_grid, published_metric, summarise, to_markdown
-from thera.field.psf import NYQUIST_KAPPA
 
 # The well-known PSNR of bicubic on Set5 at ×2, ×3 and ×4, in 8-bit Y.
 KNOWN_BICUBIC = {2: 33.66, 3: 30.39, 4: 28.42}
@@ -62,6 +58,7 @@ CAPTIONS = {
     "derivatives": "Signal, gradient and Laplacian: exact derivatives of a field, and of LIIF's network",
     "psnr-scale": "Quality against scale",
     "pareto": "Quality against added parameters",
+    "quality-cost": "Quality against time, of methods that were trained alike",
     "bank": "The frequency bank",
     "local-fields": "Local fields of a few input pixels: as they are, and at the input's resolution",
     "psf": "What an output pixel sees of the field",
@@ -85,9 +82,7 @@ def report(folder: Path) -> str:
         f"{QUOTED} [All tables of the paper](paper_tables.md).",
         *_evaluation(folder),
         *_pairs(folder),
-        *_trained(folder, "methods", "Methods, trained alike", methods_markdown),
-        *_trained(folder, "kernels", "Trained on other downsamplers", methods_markdown),
-        *_trained(folder, "ablation", "Ablations", ablation_markdown),
+        *trained.sections(folder, _records(folder, "bench")),
         *_section(folder, "alias", "Aliasing and equivariance", aliasing_markdown),
         *_section(folder, "bench", "Cost", bench_markdown),
         *_section(folder, "inspect", "What training ended at", inspection_markdown),
@@ -222,41 +217,6 @@ def _known(records: Sequence[Record]) -> list[str]:
 
 def _two(cell: tuple[float | None, float | None]) -> str:
     return "—" if cell[0] is None else f"{cell[0]:.2f}"
-
-
-def _trained(folder: Path, kind: str, title: str, write: Callable[[list[Record], str], str]) -> list[str]:
-    """The section of results that were trained for this page, which must state their budget."""
-    records = _records(folder, kind)
-    if not records:
-        return []
-    about = folder / f"{kind}.json"
-    if not about.exists():
-        raise InvalidInput(f'{about} is missing: it must state the budget of the runs, {{"budget": "…"}}.')
-    stated = json.loads(about.read_text("utf-8"))
-    return [f"## {title}", write(records, stated["budget"]), *_kappas(stated.get("kappa", {}))]
-
-
-def _kappas(found: dict[str, list[float]]) -> list[str]:
-    """κ after training, with its standard deviation if there were several seeds."""
-    if not found:
-        return []
-    rows = []
-    for name, kappas in found.items():
-        spread = f" ± {stdev(kappas):.4f}" if kappas[1:] else ""
-        rows.append([name, f"{fmean(kappas):.4f}{spread}", f"{fmean(kappas) / NYQUIST_KAPPA:.2f}"])
-    return [markdown_grid(["", "κ after training", "of the Gaussian's"], rows)]
-
-
-def methods_markdown(records: Sequence[Record], budget: str) -> str:
-    """What methods reach that were trained for the same time on the same pictures."""
-    about = f"Each [method](methods.md) had the same budget: {budget} One pass is compared with one pass, the"
-    sections = [f"{about} ensemble with the ensemble. What computes more has seen fewer patches."]
-    for data in dict.fromkeys(record["data"] for record in records):
-        for ensemble in (False, True):
-            part = [record for record in records if record["method"].endswith("+") == ensemble]
-            if any(record["data"] == data for record in part):
-                sections.append(to_markdown(summarise(part, data, published_metric(data))))
-    return "\n\n".join(section.strip() for section in sections)
 
 
 def inspection_markdown(records: Sequence[Record]) -> str:

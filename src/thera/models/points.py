@@ -170,7 +170,8 @@ class PointField:
             return self._decoded(rows, cols, derivative)
         size = tuple(round(n / axis.step) for n, axis in zip(self.shape, (rows, cols), strict=True))
         if size not in self._whole:
-            self._check_memory(size[0] * size[1])
+            if self.model.network.together:
+                self._check_memory(size[0] * size[1])
             whole = [Axis.whole(n, N) for n, N in zip(self.shape, size, strict=True)]
             self._whole = {size: self._decoded(whole[0], whole[1])}  # type: ignore[dict-item]
         down, along = (
@@ -221,9 +222,8 @@ class PointField:
         image, features = (
             f.rot90(turns, (0, 1)).permute(2, 0, 1)[None].contiguous() for f in (self.pixels, self.features)
         )
-        whole = model.info.spec.neighbours >= WHOLE
         memory = GPU_MEMORY if self.pixels.is_cuda else MEMORY
-        count = len(at) if whole else max(1, memory // model.network.point_bytes)
+        count = len(at) if model.network.together else max(1, memory // model.network.point_bytes)
         out = self.pixels.new_empty(len(at), 3)
         with model.computing():
             maps = model.network.maps(features, image)

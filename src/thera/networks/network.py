@@ -58,6 +58,7 @@ class Network(nn.Module):
 
     mean: Tensor
     point_bytes = 40_000  # of working memory to decode a point: the values of 512 components
+    together = False  # whether a colour depends on all points that are asked for
 
     def __init__(self, spec: Spec) -> None:
         super().__init__()
@@ -104,12 +105,13 @@ class Network(nn.Module):
 
     def compile_blocks(self) -> None:
         """Compile each kind of block once. A whole network takes far longer to compile and is no faster."""
+        compile_within(self)
 
-        def visit(module: nn.Module) -> None:
-            if isinstance(module, BLOCKS):
-                module.compile(dynamic=False)
-            else:
-                for child in module.children():
-                    visit(child)
 
-        visit(self)
+def compile_within(module: nn.Module) -> None:
+    """Compile all blocks of a module."""
+    if isinstance(module, BLOCKS):
+        module.compile(dynamic=False)
+    else:
+        for child in module.children():
+            compile_within(child)

@@ -1,7 +1,5 @@
 """Several configurations, each trained for the same time from the same seed, and measured on the same images:
 the paper's ablations, or methods against each other.
-
-The time before the first step, for reading images and compiling, is not counted.
 """
 
 from __future__ import annotations
@@ -10,117 +8,25 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from thera.errors import InvalidInput
+from thera.evaluation.ablation import FULL
 from thera.evaluation.images import image_sets
+from thera.evaluation.inspection import BACKBONE_PARAMETERS
 from thera.evaluation.methods import load_methods
 from thera.evaluation.runner import run as evaluate
-from thera.models.weights import load_safetensors, read_header, save_safetensors
+from thera.files import replacing
+from thera.models.weights import load_safetensors, read_header
 from thera.networks import Thera
-from thera.training import checkpoint, loop
 from thera.training.config import Config
-from thera.training.data import Sampler, read_images
-from thera.training.run import device_name, initial_network, steps_per_second
+from thera.training.data import read_images
+from thera.training.rows import PAPER, Row, rows_of, title, train_all
 
-#: The paper's name for each configuration.
-NAMES = {
-    "plus": "Thera Plus",
-    "only-x2": "×2 only, fixed κ",
-    "only-x3": "×3 only, fixed κ",
-    "only-x4": "×4 only, fixed κ",
-    "fixed-kappa": "Fixed κ",
-    "no-tv": "No TV prior",
-    "relu": "ReLU instead ξ",
-    "predicted": "Predicted comps.",
-}
 NO_ENSEMBLE = "No GSE"  # the full model, evaluated without the ensemble
-SEED = "-seed"  # precedes the number of a further seed in a name
-TIMED = 50  # steps that measure the speed
-
-
-def begin(config: Config, sampler: Sampler, steps: int) -> loop.Run:
-    torch.manual_seed(config.seed)
-    return loop.Run(config, sampler, initial_network(config)[0], steps)
-
-
-def train(
-    path: Path,
-    images: list[np.ndarray],
-    seconds: float,
-    changes: Sequence[str],
-    weights: Path,
-    device: str,
-    seed: int = 0,
-    until: float = math.inf,
-) -> bool:
-    """Train one configuration into the file `weights`, whose header states the budget.
-
-    A run that was stopped goes on from its last checkpoint. Returns False if the clock read `until` first.
-    """
-    config = Config.read(path, changes)
-    config = replace(config, seed=config.seed + seed)
-    sampler = Sampler(images, config.data, device, config.degradation)
-    folder = weights.with_suffix("")
-    state, stated = folder / loop.STATE, folder / "seconds"
-    stopped = checkpoint.load(state) if state.exists() else None
-    if stopped and stated.read_text("utf-8") != f"{seconds:g}":
-        raise InvalidInput(
-            f"{folder} holds a run of {stated.read_text('utf-8')} seconds, not {seconds:g}: remove it, or "
-            "name another --runs."
-        )
-    if stopped:
-        steps = stopped[1]["total"]
-    else:
-        steps = max(1, int(seconds * steps_per_second(begin(config, sampler, 10**9), TIMED)))
-        folder.mkdir(parents=True, exist_ok=True)
-        stated.write_text(f"{seconds:g}", "utf-8")
-    warmup = min(config.optimiser.warmup, steps // 10)
-    config = replace(config, optimiser=replace(config.optimiser, steps=steps, warmup=warmup))
-    run = begin(config, sampler, steps)
-    if stopped:
-        run.restore(*stopped)
-        print(f"{folder.name}: resumed at step {run.done} of {run.total}", flush=True)
-    if not loop.train(run, folder, until=until):
-        print(
-            f"{folder.name}: paused at step {run.done} of {run.total}; the same command continues.",
-            flush=True,
-        )
-        return False
-    patches = steps * config.data.batch
-    print(f"{folder.name}: {patches:,} patches in {run.seconds:.1f} s", flush=True)
-    about = {"seconds": seconds, "patches": patches, "images": len(images), "device": device_name(device)}
-    if config.start:
-        about["start"] = f"{config.start_part} of {Path(config.start).stem}".removeprefix(" of ")
-    save_safetensors(run.average, weights, "f32", {"ablation": about})
-    return True
-
-
-def budget(files: Sequence[Path]) -> str:
-    """The training budget that the weights state, which must be the same for all of them."""
-    stated = [dict(read_header(file).get("ablation", {})) for file in files]
-    patches = [about.pop("patches", 0) for about in stated]
-    for file, about in zip(files, stated, strict=True):
-        if about != stated[0]:
-            raise InvalidInput(
-                f"{file} was trained with {about}, {files[0].name} with {stated[0]}: remove one, or name "
-                "another --runs."
-            )
-    about = stated[0]
-    first = [(f, n) for f, n in zip(files, patches, strict=True) if SEED not in f.stem]
-    seen = "; ".join(f"{title(f.stem)} {n:,}" for f, n in first)
-    if len(files) > len(first):
-        seen += f", with each of {len(files) // len(first)} seeds"
-    start = f"from the {about['start']}" if "start" in about else "from scratch"
-    return (
-        f"{about['seconds']:g} seconds of training {start} on one {about['device']}, with "
-        f"{about['images']} images, smaller copies counted. Patches seen: {seen}."
-    )
 
 
 def run_ablations(
@@ -137,71 +43,154 @@ def run_ablations(
     names: Sequence[str] = (),
     seeds: int = 1,
     pause: float | None = None,
+    at_equal_patches: bool = False,
+    precision: str = "f32",
+    replace_results: bool = False,
 ) -> None:
-    """Train each file of `configs` into `runs`, and write what is measured and its budget into `out`.
+    """Train each file of `configs` into `runs`, measure what was trained, and state the budget.
 
-    A folder with the paper's ablations makes `ablation.jsonl` and `ablation.json`, any other folder is named
-    like them. The same call continues an interrupted one: nothing is trained or measured twice. `names` takes
-    only these files, in this order; `seeds` trains each so often; `pause` is in minutes.
+    Measurements go into `out`, into a file of the name of `runs`. The same call continues an interrupted one:
+    nothing is trained or measured twice. Without `validate` nothing is measured, and `data` is needed only to
+    train. `names` takes only these files, in this order; `seeds` trains each so often; `pause` is in minutes.
     """
     began = time.monotonic()
     paths = sorted(configs.glob("*.toml"))
-    ablations = {path.stem for path in paths} == set(NAMES)
+    ablations = {path.stem for path in paths} == set(PAPER)
     if ablations:
-        paths = [configs / f"{stem}.toml" for stem in NAMES]
+        paths = [configs / f"{stem}.toml" for stem in PAPER]
     if not paths:
         raise InvalidInput(f"{configs} holds no configuration: name a folder of TOML files.")
-    known = {path.stem: path for path in paths}
+    known = {path.stem: Config.read(path, changes) for path in paths}
     for name in names:
         if name not in known:
             raise InvalidInput(f"{configs} holds no {name}.toml: choose among {', '.join(known)}.")
-    results = out / ("ablation.jsonl" if ablations else f"{configs.resolve().name}.jsonl")
-    read = {path: Config.read(path, changes) for path in paths}
-    for path, config in read.items():
+    if not (data or validate):
+        raise InvalidInput("There is nothing to do: give --data to train, --validate to measure, or both.")
+    for stem, config in known.items():
         if config.data.paired < 1 or config.objective.align:
-            raise InvalidInput(f"{path} needs pairs of pictures, which only thera train takes: leave it out.")
-    settings = [config.data for config in read.values()]
+            raise InvalidInput(
+                f"{configs / stem}.toml needs pairs of pictures, which only thera train takes: leave it out."
+            )
+    if at_equal_patches and not ablations:
+        raise InvalidInput(
+            f"Only the paper's ablations are compared at equal patches: {configs} holds others."
+        )
     sets = image_sets(validate)
-    weights = {
-        stem: [runs / f"{run_name(stem, seed)}.safetensors" for seed in range(seeds)] for stem in known
-    }
-    chosen = {stem: weights[stem] for stem in names or known}
-    missing = [(stem, n) for n in range(seeds) for stem in chosen if not weights[stem][n].exists()]
-    if missing:
-        smallest = max(d.crops[0] for d in settings)
-        images = read_images(list(data), smallest, settings[0].resized, settings[0].soft)
-        until = math.inf if pause is None else began + 60 * pause
-        for stem, n in missing:
-            if not train(known[stem], images, seconds, changes, weights[stem][n], device, n, until):
+    images: list[np.ndarray] = []
+
+    def untrained(equal: bool) -> list[Row]:
+        rows = list(rows_of(known, names or list(known), runs, seeds, equal))
+        for row in rows:
+            row.check(seconds)
+        return [row for row in rows if not row.weights.exists()]
+
+    for equal in (False, True) if at_equal_patches else (False,):
+        if missing := untrained(equal):
+            if not data:
+                stems = ", ".join(row.weights.stem for row in missing)
+                raise InvalidInput(f"{runs} lacks {stems}: give --data to train them, or leave them out.")
+            if not images:
+                settings = [config.data for config in known.values()]
+                smallest = max(d.crops[0] for d in settings)
+                images = read_images(list(data), smallest, settings[0].resized, settings[0].soft)
+            if not train_all(
+                missing, images, seconds, device, math.inf if pause is None else began + 60 * pause
+            ):
                 return
-    trained = {stem: files for stem, files in weights.items() if all(file.exists() for file in files)}
-    about = {
-        "budget": budget([file for files in trained.values() for file in files]),
-        "kappa": {title(stem): kappas for stem, files in trained.items() if (kappas := _kappas(files))},
+    if not sets:
+        return
+    rows = list(rows_of(known, names or list(known), runs, seeds, at_equal_patches))
+    results = out / f"{runs.resolve().name}.jsonl"
+    about: dict[str, Any] = {
+        "seconds": seconds,
+        "budget": budget(rows),
+        "rows": [_facts(row) for row in rows],
+        "kappa": _kappas(rows),
     }
-
+    about = _together(results, about, replace_results)
+    measured = {row["method"] for row in about["rows"]}
+    shown = [stem for stem in known if title(stem) in measured]
+    command = f"thera ablations --configs {'/'.join(configs.resolve().parts[-2:])} --runs runs/{runs.name}"
+    command += f" --seconds {seconds:g}" + (f" --names {' '.join(shown)}" if len(shown) < len(known) else "")
+    command += (f" --seeds {seeds}" if seeds > 1 else "") + (
+        " --at-equal-patches" if at_equal_patches else ""
+    )
+    about["command"] = command + (f" --set {' '.join(changes)}" if changes else "")
     out.mkdir(parents=True, exist_ok=True)
-    named = [f"{title(stem)}={','.join(map(str, files))}" for stem, files in chosen.items()]
-    options: dict[str, Any] = {"engine": "torch", "device": device}
+    files: dict[str, list[str]] = {}
+    for row in rows:
+        files.setdefault(row.name, []).append(str(row.weights))
+    options: dict[str, Any] = {"engine": "torch", "device": device, "precision": precision, "seamless": False}
+    named = [f"{name}={','.join(found)}" for name, found in files.items()]
     methods = load_methods(named, (), both=not ablations, **options)
-    if ablations and "plus" in chosen:
-        plain = f"{NO_ENSEMBLE}={','.join(map(str, chosen['plus']))}"
+    if ablations and FULL in files:
+        plain = f"{NO_ENSEMBLE}={','.join(files[FULL])}"
         methods += load_methods([plain], (), ensemble=False, **options)
-    evaluate(methods, sets, scales, results, workers, replace=True)
-    results.with_suffix(".json").write_text(json.dumps(about, ensure_ascii=False) + "\n", "utf-8")
+    with replacing(results.with_suffix(".json")) as file:
+        file.write(f"{json.dumps(about, ensure_ascii=False)}\n".encode())
+    evaluate(methods, sets, scales, results, workers, replace_results)
 
 
-def _kappas(files: Sequence[Path]) -> list[float]:
-    """κ of each of these weights; none for methods without one."""
-    networks = (load_safetensors(file)[0] for file in files)
-    return [round(network.kappa.item(), 5) for network in networks if isinstance(network, Thera)]
+def _together(results: Path, about: dict[str, Any], replace_results: bool) -> dict[str, Any]:
+    """`about`, with the rows that were measured before, perhaps on another machine, for the same budget."""
+    file = results.with_suffix(".json")
+    if not file.exists():
+        return about
+    stored = json.loads(file.read_text("utf-8"))
+    if stored["budget"] != about["budget"]:
+        if not replace_results:
+            raise InvalidInput(
+                f"{file} states another budget ({stored['budget']}): name another --runs, or drop these "
+                "results with --replace."
+            )
+        results.unlink(missing_ok=True)
+        return about
+    new = {row["method"] for row in about["rows"]}
+    kept = [row for row in stored.get("rows", []) if row["method"] not in new]
+    return about | {"rows": kept + about["rows"], "kappa": stored.get("kappa", {}) | about["kappa"]}
 
 
-def run_name(stem: str, seed: int) -> str:
-    """The name of a run: that of its configuration, with the number of its seed beyond the first."""
-    return f"{stem}{SEED}{seed}" if seed else stem
+def _facts(row: Row) -> dict[str, Any]:
+    """What the page says about a row."""
+    header, spec = read_header(row.weights), row.config.network
+    facts = {key: row.about[key] for key in ("steps", "patches", "took")}
+    added = header["parameters"] - BACKBONE_PARAMETERS[spec.backbone]
+    return {
+        "method": row.name,
+        "network": spec.name,
+        "seed": row.config.seed,
+        "added_parameters": added,
+    } | facts
 
 
-def title(stem: str) -> str:
-    """The name of a row: the paper's for its ablations."""
-    return NAMES.get(stem, stem)
+def _kappas(rows: Sequence[Row]) -> dict[str, list[float]]:
+    """κ of each row, one for each seed; methods without one are left out."""
+    kappas: dict[str, list[float]] = {}
+    for row in rows:
+        network = load_safetensors(row.weights)[0]
+        if isinstance(network, Thera):
+            kappas.setdefault(row.name, []).append(round(network.kappa.item(), 5))
+    return kappas
+
+
+def budget(rows: Sequence[Row]) -> str:
+    """The budget that the weights of these rows state, which must be the same for all of them."""
+    same = ("seconds", "images", "megapixels", "device", "start")
+    first = rows[0]
+    for row in rows:
+        found = [
+            f"{k} = {row.about[k]!r}, not {first.about[k]!r}" for k in same if row.about[k] != first.about[k]
+        ]
+        if found:
+            raise InvalidInput(
+                f"{row.weights} and {first.weights.name} were not trained alike ({'; '.join(found)}): remove "
+                "one, or name another --runs."
+            )
+    about, data = first.about, first.config.data
+    start = f"from the {about['start']}" if about["start"] else "from scratch"
+    return (
+        f"{about['seconds']:g} seconds of steps {start} on one {about['device']}, in batches of "
+        f"{data.batch} patches of {data.patch}×{data.patch} pixels from {about['images']} images "
+        f"({about['megapixels']:,.0f} megapixels, smaller copies counted). The time for reading images and "
+        "compiling is not counted."
+    )

@@ -275,14 +275,16 @@ class Config:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def differences(self, stored: dict[str, Any]) -> list[str]:
+        """How these values differ from stored ones: "data.batch = 8, not 16"."""
+        begun, given = Config.stored(stored), self.flat()
+        return [f"{k} = {given[k]!r}, not {v!r}" for k, v in begun.flat().items() if given[k] != v]
+
     def check_unchanged(self, stored: dict[str, Any], changes: Sequence[str] = ()) -> None:
         """Refuse to continue a run that was begun with other values. `changes`: other differences found."""
-        begun, given = Config.stored(stored), self.flat()
-        found = [f"{k} = {given[k]!r}, not {v!r}" for k, v in begun.flat().items() if given[k] != v]
-        if found or changes:
+        if found := [*self.differences(stored), *changes]:
             raise InvalidInput(
-                f"A run continues as it was begun, and is now given {'; '.join([*found, *changes])}: "
-                "name another --out."
+                f"A run continues as it was begun, and is now given {'; '.join(found)}: name another --out."
             )
 
     def flat(self) -> dict[str, Any]:

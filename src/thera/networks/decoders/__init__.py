@@ -16,7 +16,7 @@ from thera.networks.decoders.metasr import MetaSR
 from thera.networks.decoders.msit import MSIT
 from thera.networks.decoders.sinc import Sinc
 from thera.networks.decoders.srno import SRNO
-from thera.networks.network import Network, Points
+from thera.networks.network import Network, Points, compile_within
 from thera.networks.spec import STD, Spec
 
 DECODERS: dict[str, type[Decoder]] = {
@@ -38,10 +38,15 @@ class Decoded(Network):
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
         self.decoder = DECODERS[spec.variant]()
-        self.point_bytes = self.decoder.point_bytes
+        self.point_bytes, self.together = self.decoder.point_bytes, self.decoder.together
 
     def maps(self, features: Tensor, image: Tensor) -> Any:
         return self.decoder.maps(features, self.normalised(image))
 
     def colours(self, maps: Any, points: Points) -> Tensor:
         return STD * self.decoder(maps, points).float() + self.mean.view(3)
+
+    def compile_blocks(self) -> None:
+        """The decoder is one block: it spends its time between its layers, where kernels can be merged."""
+        compile_within(self.backbone)
+        self.decoder.compile(dynamic=False)

@@ -42,7 +42,8 @@ class LocalAttention(nn.Module):
         index = (nearest[..., 0] * query.shape[3] + nearest[..., 1]).long().flatten(1)
         k, v = (gather(x, index).view(*inside.shape, HEADS, -1) for x in (key, value))
         q = bilinear(query, points.at).unflatten(-1, (HEADS, -1)).to(k.dtype)
-        scores = torch.einsum("nqhd,nqahd->nqah", q, k).float() / (HIDDEN / HEADS) ** 0.5
+        # Not a batched product: it would be a matrix product for each point, which is slow on GPUs.
+        scores = (q.unsqueeze(-3) * k).sum(-1, dtype=torch.float32) / (HIDDEN / HEADS) ** 0.5
         scores = scores + self.position(sinusoids(points.at.unsqueeze(-2) - cells - 0.5)).float()
         share = torch.softmax(scores.masked_fill(~inside.unsqueeze(-1), -math.inf), dim=-2)
         weighted = (share.unsqueeze(-1).to(v.dtype) * v).flatten(-3)

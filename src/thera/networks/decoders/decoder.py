@@ -21,6 +21,7 @@ class Decoder(nn.Module):
     """
 
     point_bytes = 12_000  # of working memory for each point
+    together = False  # whether a colour depends on all points that are asked for
 
     def maps(self, features: Tensor, image: Tensor) -> Any:
         """What does not depend on the points, from features (N×64×H×W) and the normalised image (N×3×H×W)."""
@@ -65,11 +66,14 @@ def nearest(at: Tensor, shape: torch.Size | tuple[int, int]) -> tuple[Tensor, Te
 
 
 def gather(maps: Tensor, index: Tensor) -> Tensor:
-    """N×Q×C: the values of N×C×H×W maps in the cells of `index` (N×Q)."""
+    """N×Q×C: the values of N×C×H×W maps in the cells of `index` (N×Q).
+
+    They pass through float32, so that gradients of points in the same cell are summed up in it.
+    """
     N, C = maps.shape[:2]
     rows = maps.permute(0, 2, 3, 1).reshape(-1, C)
     first = torch.arange(N, device=index.device)[:, None] * (len(rows) // N)
-    return rows.index_select(0, (index + first).flatten()).view(N, -1, C)
+    return rows.float().index_select(0, (index + first).flatten()).view(N, -1, C).to(maps.dtype)
 
 
 def unfold(maps: Tensor) -> Tensor:

@@ -30,4 +30,6 @@ class MetaSR(Decoder):
         hidden = torch.relu(linear_in(torch.cat([corner - cell, size], -1), self.mlp[0]))  # type: ignore[arg-type]
         kernel = self.mlp[2](hidden).unflatten(-1, (-1, 3))
         features = gather(maps, (cell[..., 0] * maps.shape[3] + cell[..., 1]).long())
+        if features.is_cuda:  # a batched product would be a matrix product for each point: slow there
+            return (features.unsqueeze(-1).float() * kernel.float()).sum(-2)
         return torch.matmul(features.unsqueeze(-2).to(kernel.dtype), kernel).squeeze(-2)

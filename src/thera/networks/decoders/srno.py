@@ -49,6 +49,8 @@ class SRNO(Decoder):
     image. 794,883 parameters.
     """
 
+    together = True
+
     def __init__(self) -> None:
         super().__init__()
         self.lift = nn.Linear(4 * (WIDTH + 2) + 2, HIDDEN)
