@@ -199,6 +199,14 @@ def test_quality_against_scale_is_drawn_above_bicubic():
     np.testing.assert_allclose(lines["bicubic"], 0)
 
 
+def test_one_pass_and_the_ensemble_of_a_method_have_one_colour():
+    both = [*records(), *(r | {"method": "edsr-air"} for r in records() if r["method"] == "edsr-air+")]
+    (axes,) = psnr_scale_figure(both, "Set5").axes
+    lines = {line.get_label(): (line.get_color(), line.get_linestyle()) for line in axes.lines}
+    assert lines["edsr-air"][0] == lines["edsr-air+"][0]
+    assert (lines["edsr-air"][1], lines["edsr-air+"][1]) == ("-", "--")
+
+
 def test_quality_against_parameters_tells_measured_from_quoted():
     (axes,) = pareto_figure(records(), {"edsr-air": 8385}, "Set5").axes
     texts = [text.get_text() for text in axes.texts]

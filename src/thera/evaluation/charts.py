@@ -69,7 +69,10 @@ def psf_figure(kappa: float, title: str) -> Figure:
 
 
 def psnr_scale_figure(records: Sequence[Record], data: str, metric: str | None = None) -> Figure:
-    """A metric against the scale, one line per method; relative to bicubic if it was measured."""
+    """A metric against the scale, one line per method; relative to bicubic if it was measured.
+
+    A method has one colour. Its ensemble is dashed if a single pass is drawn, too.
+    """
     metric = metric or published_metric(data)
     table = summarise(records, data, metric)
     scales = [float(column[1:]) for column in table.columns]
@@ -77,14 +80,17 @@ def psnr_scale_figure(records: Sequence[Record], data: str, metric: str | None =
     base = values.get("bicubic", [0.0] * len(scales))
     drawn = figure(5.2, 3.4)
     axes = drawn.subplots()
-    colours = cycle(COLOURS)
+    methods = dict.fromkeys(label.removesuffix("+") for label in values if label not in BASELINE_STYLES)
+    colours = dict(zip(methods, cycle(COLOURS), strict=False))
     for label, line in values.items():
         gain = [math.nan if v is None or b is None else v - b for v, b in zip(line, base, strict=True)]
         if label in BASELINE_STYLES:
             axes.plot(scales, gain, label=label, color=GREY, lw=1, ls=BASELINE_STYLES[label])
         else:
-            dashed = "--" if label.endswith("sinc") else "-"
-            axes.plot(scales, gain, label=label, color=next(colours), lw=1.3, ls=dashed, marker="o", ms=3.5)
+            method = label.removesuffix("+")
+            dashed = "--" if method != label and method in values else "-"
+            style = ":" if label.endswith("sinc") else dashed
+            axes.plot(scales, gain, label=label, color=colours[method], lw=1.3, ls=style, marker="o", ms=3.5)
     axes.set_xscale("log")
     axes.set_xticks(scales, [f"×{scale:g}" for scale in scales])
     axes.minorticks_off()
