@@ -3,7 +3,8 @@
 ncnn's Winograd transforms take several times the memory of a layer's input. Those of a band fit into the
 processor's caches, and several threads can compute bands of one stage. Between stages the whole map is kept.
 
-A map is an array of groups × rows × columns × channels of a group, as ncnn wants it, with a border of zeros.
+A map is an array of groups × rows × columns × channels of a group, as ncnn wants it, with a border of zeros:
+`TILE` rows above, and one row or column on the other sides.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ class Job:
         self._columns = TILE * tiles + 2
         self._rows = TILE * max(1, round(TILES / tiles))  # of a band
         parts = max(1, min(bands.threads, self._height // self._rows))
-        self._cuts = [self._height * k // parts for k in range(parts + 1)]
+        self._cuts = [self._height * k // parts // TILE * TILE for k in range(parts)] + [self._height]
         self._together = Barrier(parts)
-        source = zeros((3, self._height + 2, self._columns, 1), np.dtype(np.float32))
+        source = zeros((3, self._height + TILE + 1, self._columns, 1), np.dtype(np.float32))
         self._inner(source)[..., 0] = image
         widest = max(stage.channels for stage in bands.stages)
         # The image, the first map, and two that take turns.
@@ -67,10 +68,10 @@ class Job:
 
     def _zeros(self, channels: int, rows: int) -> Map:
         group = self._bands.group
-        return zeros((channels // group, rows + 2, self._columns, group), self._bands.dtype)
+        return zeros((channels // group, rows + TILE + 1, self._columns, group), self._bands.dtype)
 
     def _inner(self, whole: Map) -> Map:
-        return whole[:, 1:-1, 1 : self._width + 1]
+        return whole[:, TILE:-1, 1 : self._width + 1]
 
     def _map(self, turn: int) -> Map:
         """The result of a stage; that of stage -1 is the image."""
@@ -109,40 +110,45 @@ class Job:
         middle = self._zeros(self._bands.stages[0].channels, self._rows)
         scratch = zeros((self._maps[-1][:, : self._rows].size,), self._bands.dtype)
         for turn, stage in enumerate(self._bands.stages):
-            source, output = self._map(turn - 1), self._inner(self._map(turn))
+            source, output = self._map(turn - 1), self._map(turn)
+            if len(output) != len(source):
+                worker = Worker(self._bands.net)  # frees memory, for nothing has the same size as before
             for low in range(top, bottom, self._rows):
                 if self._cancelled.is_set():
                     raise RuntimeError("The encoding was cancelled.")
                 high = min(low + self._rows, bottom)
+                rows = slice(low + TILE, high + TILE)
                 if stage.middle:
                     self._go_on(worker, stage, source, middle, low, high, low == top)
-                    inputs = {stage.middle: view(middle, 0, high - low + 2)}
+                    inputs = {stage.middle: view(middle, TILE - 1, high - low + TILE + 1)}
                 elif stage.halo:
-                    inputs = {stage.source: view(source, low, high + 2)}
+                    inputs = {stage.source: view(source, rows.start - 1, rows.stop + 1)}
                 else:
-                    inputs = {stage.source: copied(source, low + 1, high + 1, scratch)}
+                    inputs = {stage.source: copied(source[:, rows], scratch)}
                 if stage.kept:
                     kept = self._map(0) if stage.keeps_first else source
-                    inputs[stage.kept] = copied(kept, low + 1, high + 1, scratch)
-                worker.run(inputs, stage.output, output[:, low:high])
+                    inputs[stage.kept] = copied(kept[:, rows], scratch)
+                worker.run(inputs, stage.output, output[:, rows, 1 : self._width + 1])
             self._together.wait()
 
     def _go_on(
         self, worker: Worker, stage: Stage, source: Map, middle: Map, low: int, high: int, starts: bool
     ) -> None:
-        """Puts the rows low - 1 to high + 1 of a stage's middle into `middle`; two are from the last band."""
-        start, end = low - 1, high + 1
+        """Makes the rows low - 1 to high + 1 of a stage's middle; two of them the band before has made.
+
+        Tiles begin at the same rows whatever the bands and parts, so that these do not change a bit.
+        """
+        first, last = low + 1, min(high + 1, self._height)
         if starts:
-            middle[:, 0] = 0  # above the image
-            first = max(start, 0)
+            first -= TILE
         else:
-            middle[:, :2] = middle[:, self._rows : self._rows + 2]
-            first = start + 2
-        last = min(end, self._height)
+            middle[:, TILE - 1 : TILE + 1] = middle[:, self._rows + TILE - 1 :]
         if last > first:
-            target = middle[:, first - start : last - start, 1 : self._width + 1]
-            worker.run({stage.source: view(source, first, last + 2)}, stage.middle, target)
-        middle[:, last - start : end - start] = 0  # below the image
+            target = middle[:, first - low + TILE : last - low + TILE, 1 : self._width + 1]
+            worker.run({stage.source: view(source, first + TILE - 1, last + TILE + 1)}, stage.middle, target)
+        if low == 0:
+            middle[:, :TILE] = 0  # above the image
+        middle[:, last - low + TILE :] = 0  # below it
 
 
 class Worker:
@@ -191,12 +197,12 @@ def view(whole: Map, low: int, high: int) -> Any:
     return mat
 
 
-def copied(whole: Map, low: int, high: int, scratch: Map) -> Any:
-    """The same without the border's columns, copied into `scratch`.
+def copied(band: Map, scratch: Map) -> Any:
+    """A band without the border's columns for ncnn, in `scratch`.
 
     Some layers need it: they do not heed that the channels of a view are not one after the other.
     """
-    part = whole[:, low:high, 1:-1]
-    copy = scratch[: part.size].reshape(part.shape)
-    copy[:] = part
-    return view(copy, 0, high - low)
+    inner = band[:, :, 1:-1]
+    copy = scratch[: inner.size].reshape(inner.shape)
+    copy[:] = inner
+    return view(copy, 0, len(copy[0]))
