@@ -10,7 +10,9 @@ A map is an array of groups × rows × columns × channels of a group, as ncnn w
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from threading import Barrier, BrokenBarrierError, Event, Thread
 from typing import Any
 
@@ -19,12 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.errors import ModelError
+from thera.models.beside import taken
 from thera.models.ncnn_graph import Stage
 
 Map = NDArray[Any]
 
 TILE = 4  # the side of the squares that ncnn's Winograd transforms compute
 ALIGNMENT = 64  # bytes of the longest vectors
+PART = 96  # rows, about, that a thread takes at once
 TILES = 200  # of a band, about: they take 6 MB in ncnn
 
 
@@ -56,9 +60,12 @@ class Job:
         tiles = -(-self._width // TILE) | 1
         self._columns = TILE * tiles + 2
         self._rows = TILE * max(1, round(TILES / tiles))  # of a band
-        parts = max(1, min(bands.threads, self._height // self._rows))
-        self._cuts = [self._height * k // parts // TILE * TILE for k in range(parts)] + [self._height]
-        self._together = Barrier(parts)
+        self._threads = max(1, min(bands.threads, self._height // self._rows))
+        # Several parts for each thread: one that other programs slow down leaves some to the others.
+        parts = 1 if self._threads == 1 else max(self._threads, self._height // PART)
+        cuts = [self._height * k // parts // TILE * TILE for k in range(parts)] + [self._height]
+        self._parts = [deque(pairwise(cuts)) for _ in bands.stages]
+        self._together = Barrier(self._threads)
         source = zeros((3, self._height + TILE + 1, self._columns, 1), np.dtype(np.float32))
         self._inner(source)[..., 0] = image
         widest = max(stage.channels for stage in bands.stages)
@@ -82,18 +89,18 @@ class Job:
     def features(self) -> NDArray[np.float32]:
         errors: list[BaseException] = []
 
-        def work(part: int) -> None:
+        def work() -> None:
             try:
-                self._work(*self._cuts[part : part + 2])
+                self._work()
             except BaseException as error:
                 errors.append(error)
                 self._together.abort()
 
         # Daemons: others would keep the program from ending until the image is done.
-        threads = [Thread(target=work, args=(k,), daemon=True) for k in range(1, len(self._cuts) - 1)]
+        threads = [Thread(target=work, daemon=True) for _ in range(self._threads - 1)]
         for thread in threads:
             thread.start()
-        work(0)
+        work()
         for thread in threads:
             thread.join()
         for error in sorted(errors, key=lambda error: isinstance(error, BrokenBarrierError)):
@@ -104,32 +111,37 @@ class Job:
             values = (np.ascontiguousarray(values).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
         return values.reshape(self._height, self._width, -1)
 
-    def _work(self, top: int, bottom: int) -> None:
-        """Computes some rows of every stage."""
+    def _work(self) -> None:
+        """Computes parts of every stage, as long as there are some."""
         worker = Worker(self._bands.net)
         middle = self._zeros(self._bands.stages[0].channels, self._rows)
         scratch = zeros((self._maps[-1][:, : self._rows].size,), self._bands.dtype)
-        for turn, stage in enumerate(self._bands.stages):
+        for turn, (stage, parts) in enumerate(zip(self._bands.stages, self._parts, strict=True)):
             source, output = self._map(turn - 1), self._map(turn)
+            kept = self._map(0) if stage.keeps_first else source
             if len(output) != len(source):
                 worker = Worker(self._bands.net)  # frees memory, for nothing has the same size as before
-            for low in range(top, bottom, self._rows):
-                if self._cancelled.is_set():
-                    raise RuntimeError("The encoding was cancelled.")
-                high = min(low + self._rows, bottom)
+            for low, high, starts in self._of(parts):
                 rows = slice(low + TILE, high + TILE)
                 if stage.middle:
-                    self._go_on(worker, stage, source, middle, low, high, low == top)
+                    self._go_on(worker, stage, source, middle, low, high, starts)
                     inputs = {stage.middle: view(middle, TILE - 1, high - low + TILE + 1)}
                 elif stage.halo:
                     inputs = {stage.source: view(source, rows.start - 1, rows.stop + 1)}
                 else:
                     inputs = {stage.source: copied(source[:, rows], scratch)}
                 if stage.kept:
-                    kept = self._map(0) if stage.keeps_first else source
                     inputs[stage.kept] = copied(kept[:, rows], scratch)
                 worker.run(inputs, stage.output, output[:, rows, 1 : self._width + 1])
             self._together.wait()
+
+    def _of(self, parts: deque[tuple[int, int]]) -> Iterator[tuple[int, int, bool]]:
+        """The first and last row of the bands of parts that no thread has taken, and if a part starts."""
+        while (part := taken(parts)) is not None:
+            for low in range(*part, self._rows):
+                if self._cancelled.is_set():
+                    raise RuntimeError("The encoding was cancelled.")
+                yield low, min(low + self._rows, part[1]), low == part[0]
 
     def _go_on(
         self, worker: Worker, stage: Stage, source: Map, middle: Map, low: int, high: int, starts: bool
