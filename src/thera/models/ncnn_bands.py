@@ -28,7 +28,7 @@ Map = NDArray[Any]
 
 TILE = 4  # the side of the squares that ncnn's Winograd transforms compute
 ALIGNMENT = 64  # bytes of the longest vectors
-PART = 96  # rows, about, that a thread takes at once
+LEAST, PART = 16, 96  # rows that are worth a thread, and that it takes at once, about
 TILES = 200  # of a band, about: they take 6 MB in ncnn
 
 
@@ -59,8 +59,9 @@ class Job:
         # the same few lines of a cache, which takes a third more time. So the tiles of a row are odd.
         tiles = -(-self._width // TILE) | 1
         self._columns = TILE * tiles + 2
-        self._rows = TILE * max(1, round(TILES / tiles))  # of a band
-        self._threads = max(1, min(bands.threads, self._height // self._rows))
+        self._threads = max(1, min(bands.threads, self._height // LEAST))
+        own = max(1, self._height // self._threads // TILE)
+        self._rows = TILE * max(1, min(own, round(TILES / tiles)))  # of a band
         # Several parts for each thread: one that other programs slow down leaves some to the others.
         parts = 1 if self._threads == 1 else max(self._threads, self._height // PART)
         cuts = [self._height * k // parts // TILE * TILE for k in range(parts)] + [self._height]
