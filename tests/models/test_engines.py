@@ -62,17 +62,17 @@ def test_features_do_not_depend_on_how_ncnn_cuts_an_image_into_bands(name, engin
 def test_an_error_in_one_of_several_threads_ends_the_others(monkeypatch):
     from thera.models import ncnn_bands
 
-    def run(self, inputs, output, target, real=ncnn_bands.Worker.run):
-        if threading.current_thread() is not caller:
-            raise MemoryError("for a test")
-        real(self, inputs, output, target)
+    class Worker(ncnn_bands.Worker):
+        def __init__(self, net):
+            super().__init__(net)
+            if threading.current_thread() is not caller:
+                raise MemoryError("for a test")
 
     caller = threading.current_thread()
     engine = NcnnEngine(SHIPPED["edsr-air"].safetensors, threads=2)
-    monkeypatch.setattr(ncnn_bands, "TILES", 1)
-    monkeypatch.setattr(ncnn_bands.Worker, "run", run)
+    monkeypatch.setattr(ncnn_bands, "Worker", Worker)
     with pytest.raises(MemoryError, match="for a test"):
-        engine._compute(np.zeros((16, 8, 3), np.float32), threading.Event())
+        engine._compute(np.zeros((40, 8, 3), np.float32), threading.Event())
 
 
 @pytest.mark.parametrize("name", BOTH)
