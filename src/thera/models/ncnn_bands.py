@@ -122,7 +122,8 @@ class Job:
             kept = self._map(0) if stage.keeps_first else source
             if len(output) != len(source):
                 worker = Worker(self._bands.net)  # frees memory, for nothing has the same size as before
-            for low, high, starts in self._of(parts):
+            height = self._rows // 2 if stage.expands else self._rows
+            for low, high, starts in self._bands_of(parts, height):
                 rows = slice(low + TILE, high + TILE)
                 if stage.middle:
                     self._go_on(worker, stage, source, middle, low, high, starts)
@@ -136,13 +137,13 @@ class Job:
                 worker.run(inputs, stage.output, output[:, rows, 1 : self._width + 1])
             self._together.wait()
 
-    def _of(self, parts: deque[tuple[int, int]]) -> Iterator[tuple[int, int, bool]]:
-        """The first and last row of the bands of parts that no thread has taken, and if a part starts."""
+    def _bands_of(self, parts: deque[tuple[int, int]], height: int) -> Iterator[tuple[int, int, bool]]:
+        """Where bands start and end, in parts that no thread has taken; true for the first of a part."""
         while (part := taken(parts)) is not None:
-            for low in range(*part, self._rows):
+            for low in range(*part, height):
                 if self._cancelled.is_set():
                     raise RuntimeError("The encoding was cancelled.")
-                yield low, min(low + self._rows, part[1]), low == part[0]
+                yield low, min(low + height, part[1]), low == part[0]
 
     def _go_on(
         self, worker: Worker, stage: Stage, source: Map, middle: Map, low: int, high: int, starts: bool

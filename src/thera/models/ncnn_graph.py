@@ -51,14 +51,15 @@ def plus(graph: Graph, x: str) -> None:
             y = graph.norm(graph.depthwise(before, f"{layer}.depthwise", width), f"{layer}.norm", width)
             y = graph.layer("GELU", [graph.conv(y, f"{layer}.expand", (4 * width, width))], "0=1")  # 1: tanh
             x = graph.add(kept, graph.conv(y, f"{layer}.project", (width, 4 * width)))
-            graph.stages.append(Stage(before, x, width, kept=kept))
+            graph.stages.append(Stage(before, x, width, kept=kept, expands=True))
 
 
 class Stage(NamedTuple):
     """A part of the graph that makes a map of the whole image from the one before.
 
     `middle` is the result of the first of two convolutions. `kept` is added in the end: the map before, or
-    the first of all. `halo`: the rows above and below that it reads.
+    the first of all. `expands`: it has four times as many channels inside. `halo`: the rows above and below
+    that it reads.
     """
 
     source: str
@@ -67,6 +68,7 @@ class Stage(NamedTuple):
     middle: str = ""
     kept: str = ""
     keeps_first: bool = False
+    expands: bool = False
     halo: int = 1
 
 

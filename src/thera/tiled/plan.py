@@ -29,8 +29,8 @@ ENCODER_BYTES = {"edsr": 1400, "rdn": 11_000, "air": 0, "plus": 11_600, "pro": 1
 ONNX_BYTES = ENCODER_BYTES | {"plus": 2800, "pro": 5400}
 NCNN_BYTES = {"edsr": 900, "air": 0, "plus": 500}
 VULKAN_BYTES = {"edsr": 3600, "air": 0, "plus": 5600}
-#: Bytes that each thread of ncnn works in.
-NCNN_THREAD = 48 << 20
+#: Bytes of the process with ncnn instead of ONNX Runtime, and bytes that each of its threads works in.
+NCNN_PROCESS, NCNN_THREAD = 136 << 20, {"air": 16 << 20, "plus": 48 << 20}
 #: The same of other methods' decoders, for the widest of their maps.
 DECODER_BYTES = 12_000
 #: Channels of the features that a field keeps.
@@ -181,7 +181,7 @@ def costs(info: Info) -> Costs:
     return Costs(
         encoder[info.spec.backbone] + encoder.get(info.spec.variant, DECODER_BYTES),
         4 * (info.members * FEATURES.get(info.spec.variant, 64) + 3),
-        process + (info.threads * NCNN_THREAD if bands else 0),
+        NCNN_PROCESS + info.threads * NCNN_THREAD[info.spec.variant] if bands else process,
     )
 
 
