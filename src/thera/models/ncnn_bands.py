@@ -62,8 +62,8 @@ class Job:
         self._threads = max(1, min(bands.threads, self._height // LEAST))
         own = max(1, self._height // self._threads // TILE)
         self._rows = TILE * max(1, min(own, round(TILES / tiles)))  # of a band
-        # Several parts for each thread: one that other programs slow down leaves some to the others.
-        parts = 1 if self._threads == 1 else max(self._threads, self._height // PART)
+        # As many parts for each thread; one that other programs slow down leaves some to the others.
+        parts = 1 if self._threads == 1 else self._threads * max(1, self._height // PART // self._threads)
         cuts = [self._height * k // parts // TILE * TILE for k in range(parts)] + [self._height]
         self._parts = [deque(pairwise(cuts)) for _ in bands.stages]
         self._together = Barrier(self._threads)
