@@ -1,12 +1,12 @@
 """Time, accuracy and size of every engine that is installed, beside ONNX Runtime in float32.
 
     python benchmarks/engines.py [MODEL...] [--rounds 5] [--pictures FOLDER...] [--scales 2 4]
-                                 [--engines onnx openvino]
+                                 [--engines onnx openvino] [--sides 96 512]
 
 For each model, on one core:
 
-- the processor's time of encoding 96×96 pixels (Pro 64×64) over that of ONNX Runtime. Engines take turns and
-  the best of several rounds counts, so that a busy machine changes ratios little;
+- the processor's time of encoding 96×96 and 512×512 pixels, as in tiles, over that of ONNX Runtime. Engines
+  take turns and the best of several rounds counts, so that a busy machine changes ratios little;
 - the processor's time until a model is open, over that of ONNX Runtime: the second time;
 - the largest difference of the features;
 - how much PSNR changes when pictures are scaled down and up again: those that come with Thera's source, or
@@ -87,14 +87,18 @@ def installed_mb(package: str) -> float:
 
 
 def table(
-    name: str, wanted: Sequence[str], pictures: Sequence[np.ndarray], scales: Sequence[int], rounds: int
+    name: str,
+    wanted: Sequence[str],
+    pictures: Sequence[np.ndarray],
+    scales: Sequence[int],
+    rounds: int,
+    sides: Sequence[int],
 ) -> str:
     models, opening, missing = engines(name, wanted)
-    side = 64 if name.endswith("pro") else 96
-    image = np.random.default_rng(0).random((side, side, 3), np.float32)
+    images = [np.random.default_rng(0).random((side, side, 3), np.float32) for side in sides]
     reference = ("onnx", "f32")
-    took = times(models, image, rounds)
-    features = {case: np.asarray(model.encode(image).features) for case, model in models.items()}
+    took = [times(models, image, rounds) for image in images]
+    features = {case: np.asarray(model.encode(images[0]).features) for case, model in models.items()}
     exact = {
         (scale, i): psnr(models[reference], each, scale)
         for scale in scales
@@ -102,17 +106,18 @@ def table(
     }
     rows = []
     for case, model in models.items():
-        row = [name, " ".join(case), f"{took[case] / took[reference]:.2f}"]
+        row = [name, " ".join(case), *(f"{each[case] / each[reference]:.2f}" for each in took)]
         row.append(f"{opening[case] / opening[reference]:.2f}")
         row.append(f"{np.abs(features[case] - features[reference]).max():.0e}")
         for scale in scales:
             gains = [psnr(model, each, scale) - exact[scale, i] for i, each in enumerate(pictures)]
             row.append("–" if case == reference else f"{np.mean(gains):+.4f} ({min(gains):+.4f})")
         rows.append([*row, f"{installed_mb(PACKAGES[case[0]]):.0f}"])
-    columns = ["", "engine", "time", "opening", "features differ by"]
+    columns = ["", "engine", *(f"time, {side}²" for side in sides), "opening", "features differ by"]
     columns += [*(f"×{scale}, dB (worst)" for scale in scales), "MB"]
     notes = "".join(f"\nnot here: {line}" for line in missing)
-    milliseconds = f"{1000 * took[reference]:.0f} ms, open after {1000 * opening[reference]:.0f} ms"
+    milliseconds = " and ".join(f"{1000 * each[reference]:.0f}" for each in took)
+    milliseconds += f" ms, open after {1000 * opening[reference]:.0f} ms"
     return f"{markdown_grid(columns, rows, labels=2)}\n\nONNX Runtime: {milliseconds}{notes}\n"
 
 
@@ -121,6 +126,7 @@ def main() -> None:
     parser.add_argument("models", nargs="*", metavar="MODEL")
     parser.add_argument("--engines", nargs="+", choices=PACKAGES, default=list(PACKAGES))
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sides", nargs="+", type=int, default=[96, 512], help="of the square images")
     parser.add_argument("--pictures", nargs="+", type=Path, default=OWN, help="files or folders")
     parser.add_argument("--scales", nargs="+", type=int, default=[2, 4])
     asked = parser.parse_args()
@@ -129,7 +135,10 @@ def main() -> None:
     ]
     pictures = [np.asarray(Image.open(file).convert("RGB")) for file in files]
     for name in asked.models or ["edsr-air", "edsr-plus", "edsr-pro"]:
-        print(table(name, ["onnx", *asked.engines], pictures, asked.scales, asked.rounds), flush=True)
+        print(
+            table(name, ["onnx", *asked.engines], pictures, asked.scales, asked.rounds, asked.sides),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

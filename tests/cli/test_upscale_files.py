@@ -355,13 +355,14 @@ def test_the_plan_and_the_end_are_a_line_each_quiet_is_silent_and_json_is_whole(
     assert record["tiles"] == 1
 
 
-def test_little_memory_means_tiles_and_the_same_picture(thera, tmp_path):
+@pytest.mark.parametrize(("engine", "little"), [("onnx", "370MiB"), ("ncnn", "320MiB")])
+def test_little_memory_means_tiles_and_the_same_picture(engine, little, thera, tmp_path):
     big = np.random.default_rng(0).integers(0, 65536, (20, 16, 3), np.uint16)
     image = np.kron(big, np.ones((9, 9, 1), np.uint16))
     tifffile.imwrite(tmp_path / "a.tif", image, photometric="rgb")
-    for memory, name in (("2GiB", "whole"), ("370MiB", "tiled")):
+    for memory, name in (("2GiB", "whole"), (little, "tiled")):
         output = tmp_path / f"{name}.tif"
-        options = ["-m", "edsr-air", "--memory", memory, "--json", "-q"]
+        options = ["-m", "edsr-air", "--engine", engine, "--threads", 2, "--memory", memory, "--json", "-q"]
         result = thera("upscale", tmp_path / "a.tif", output, "-s", 1.7, *options)
         assert result.status == 0, result.err
         assert (result.records[0]["tiles"] > 1) == (name == "tiled")

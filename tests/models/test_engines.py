@@ -48,6 +48,34 @@ def test_ncnn_computes_the_features_of_onnx_runtime(name, shape, engines):
 
 
 @pytest.mark.parametrize("name", BOTH)
+def test_features_do_not_depend_on_how_ncnn_cuts_an_image_into_bands(name, engines, monkeypatch):
+    image = np.random.default_rng(4).random((37, 22, 3), np.float32)
+    whole = engines[name][1].features(image)  # of one band
+    several = NcnnEngine(SHIPPED[name].safetensors, threads=3)
+    for tiles in (1, 20):  # bands of 4 and of 12 rows
+        monkeypatch.setattr("thera.models.ncnn_bands.TILES", tiles)
+        for engine in (engines[name][1], several):
+            difference = np.abs(engine.features(image) - whole).max()
+            assert difference == 0 if name == "edsr-air" else difference < 1e-5
+
+
+def test_an_error_in_one_of_several_threads_ends_the_others(monkeypatch):
+    from thera.models import ncnn_bands
+
+    class Worker(ncnn_bands.Worker):
+        def __init__(self, net):
+            super().__init__(net)
+            if threading.current_thread() is not caller:
+                raise MemoryError("for a test")
+
+    caller = threading.current_thread()
+    engine = NcnnEngine(SHIPPED["edsr-air"].safetensors, threads=2)
+    monkeypatch.setattr(ncnn_bands, "Worker", Worker)
+    with pytest.raises(MemoryError, match="for a test"):
+        engine._compute(np.zeros((40, 8, 3), np.float32), threading.Event())
+
+
+@pytest.mark.parametrize("name", BOTH)
 def test_ncnn_reads_the_same_last_layer_and_description(name, engines):
     onnx, ncnn = engines[name]
     assert onnx.metadata == ncnn.metadata

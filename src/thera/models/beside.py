@@ -31,7 +31,7 @@ def side_by_side(
 
     def run() -> None:
         try:
-            while (item := _first(waiting)) is not None:
+            while (item := taken(waiting)) is not None:
                 work(item)
                 done.put(None)
         except BaseException as error:
@@ -71,7 +71,7 @@ def _next(done: SimpleQueue[BaseException | None]) -> BaseException | None:
             return done.get(timeout=0.1)
 
 
-def _first(waiting: deque[Item]) -> Item | None:
+def taken(waiting: deque[Item]) -> Item | None:
     """Takes the first item, if there is one: another thread may have taken the last."""
     try:
         return waiting.popleft()

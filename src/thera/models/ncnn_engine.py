@@ -32,6 +32,8 @@ class NcnnEngine:
             import ncnn
         except ImportError as error:
             raise MissingDependency("The engine 'ncnn' needs ncnn: pip install ncnn.") from error
+        from thera.models.ncnn_bands import Bands  # which needs ncnn
+
         self._ncnn = ncnn
         self.metadata = read_header(weights)
         spec = Spec.from_dict(self.metadata)
@@ -39,13 +41,15 @@ class NcnnEngine:
             raise ModelError(f"The engine 'ncnn' cannot run {spec.name}: it runs edsr-air and edsr-plus.")
         self.device, self.precision = device, precision
         self._net = self._ncnn.Net()
-        self._set_options(threads or default_threads())
+        threads = threads or default_threads()
+        self._set_options(threads)
         tensors = read_tensors(weights)
-        graph = build(spec, tensors, str(weights))
-        self._steps, self._freeing = graph.steps, graph.freeing
+        graph = build(spec, tensors, str(weights), bands=device == "cpu")
+        self._stages = graph.stages
         if self._net.load_param_mem(graph.text) != 0:
             raise ModelError(f"ncnn {self._ncnn.__version__} cannot read {spec.name}: update ncnn.")
         self._net.load_model_mem(graph.weights)
+        self._bands = Bands(self._net, self._stages, threads) if device == "cpu" else None
         self.head = head(tensors)
 
     def _set_options(self, threads: int) -> None:
@@ -60,7 +64,8 @@ class NcnnEngine:
         half = self.precision == "f16"
         options.use_fp16_packed = options.use_fp16_storage = options.use_fp16_arithmetic = half
         options.use_bf16_storage = self.precision == "bf16"
-        options.num_threads = threads
+        # On CPUs, each thread computes bands of its own.
+        options.num_threads = threads if vulkan else 1
         options.use_vulkan_compute = bool(vulkan)
         if vulkan:
             index, count = int(vulkan[1] or 0), vulkan_count()
@@ -77,6 +82,8 @@ class NcnnEngine:
 
     def _compute(self, image: Array, cancelled: Event) -> Array:
         x = np.ascontiguousarray(((image - np.array(MEAN, np.float32)) / np.float32(STD)).transpose(2, 0, 1))
+        if self._bands is not None:
+            return self._bands.features(x, cancelled)
         extractor = self._net.create_extractor()
         # ncnn's own pools would keep all memory that was ever used.
         pools = self._ncnn.PoolAllocator(), self._ncnn.PoolAllocator()
@@ -86,13 +93,10 @@ class NcnnEngine:
         try:
             # A copy, because Vulkan takes channels to be aligned, which those of an array need not be.
             extractor.input("image", self._ncnn.Mat(x).clone())
-            for step in self._steps:
+            for stage in self._stages:
                 result = None
                 # 1: in ncnn's own layout. Only the last result is converted, which takes time and memory.
-                failed, result = extractor.extract(step, int(step != self._steps[-1]))
-                if step in self._freeing:
-                    for pool in pools:
-                        pool.clear()
+                failed, result = extractor.extract(stage.output, int(stage is not self._stages[-1]))
                 if failed:
                     raise ModelError(f"ncnn failed on {x.shape[2]}×{x.shape[1]} pixels: allow less memory.")
                 if cancelled.is_set():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,56 +19,72 @@ def can_build(spec: Spec) -> bool:
     return spec.backbone == "edsr" and spec.variant in ("air", "plus") and spec.renderable
 
 
-def build(spec: Spec, tensors: Mapping[str, np.ndarray], source: str) -> Graph:
+def build(spec: Spec, tensors: Mapping[str, np.ndarray], source: str, bands: bool = False) -> Graph:
     """The graph from the normalised image, `image`, to the features."""
-    graph = Graph(tensors, source)
-    first, skip = graph.split(graph.conv("image", "backbone.head", (64, 3, 3, 3)))
-    x = first
+    graph = Graph(tensors, source, bands)
+    x, first = graph.split(graph.conv("image", "backbone.head", (64, 3, 3, 3)))
+    graph.stages.append(Stage("image", x, 64))
     for i in range(BLOCKS):
-        x, kept = graph.split(x)
-        y = graph.conv(x, f"backbone.body.{i}.conv1", (64, 64, 3, 3), relu=True)
+        before, kept = graph.split(x)
+        y = graph.conv(before, f"backbone.body.{i}.conv1", (64, 64, 3, 3), relu=True)
         x = graph.add(kept, graph.conv(y, f"backbone.body.{i}.conv2", (64, 64, 3, 3)))
-        graph.steps.append(x)
-    x = graph.add(skip, graph.conv(x, "backbone.tail", (64, 64, 3, 3)))
-    graph.steps.append(x)
+        graph.stages.append(Stage(before, x, 64, middle=y, kept=kept))
+    y = graph.add(first, graph.conv(x, "backbone.tail", (64, 64, 3, 3)))
+    graph.stages.append(Stage(x, y, 64, kept=first, keeps_first=True))
     if spec.variant == "plus":
-        graph.freeing.add(x)
-        x = plus(graph, x)
+        plus(graph, y)
     return graph
 
 
-def plus(graph: Graph, x: str) -> str:
+def plus(graph: Graph, x: str) -> None:
     """The ConvNeXt hypernetwork of `thera.networks.convnext`."""
     width = 64
     for i in range(18):
         layer = f"hypernetwork.layers.{i}"
         if i in WIDENING:
-            graph.freeing.add(x)
             width, wide = WIDENING[i]
-            x = graph.conv(graph.norm(x, f"{layer}.norm", width), f"{layer}.project", (wide, width))
-            width = wide
-            continue
-        x, kept = graph.split(x)
-        y = graph.norm(graph.depthwise(x, f"{layer}.depthwise", width), f"{layer}.norm", width)
-        y = graph.layer("GELU", [graph.conv(y, f"{layer}.expand", (4 * width, width))], "0=1")  # 1: tanh
-        x = graph.add(kept, graph.conv(y, f"{layer}.project", (width, 4 * width)))
-        graph.steps.append(x)
-    return x
+            y = graph.conv(graph.norm(x, f"{layer}.norm", width), f"{layer}.project", (wide, width))
+            graph.stages.append(Stage(x, y, wide, halo=0))
+            x, width = y, wide
+        else:
+            before, kept = graph.split(x)
+            y = graph.norm(graph.depthwise(before, f"{layer}.depthwise", width), f"{layer}.norm", width)
+            y = graph.layer("GELU", [graph.conv(y, f"{layer}.expand", (4 * width, width))], "0=1")  # 1: tanh
+            x = graph.add(kept, graph.conv(y, f"{layer}.project", (width, 4 * width)))
+            graph.stages.append(Stage(before, x, width, kept=kept, expands=True))
+
+
+class Stage(NamedTuple):
+    """A part of the graph that makes a map of the whole image from the one before.
+
+    `middle` is the result of the first of two convolutions. `kept` is added in the end: the map before, or
+    the first of all. `expands`: it has four times as many channels inside. `halo`: the rows above and below
+    that it reads.
+    """
+
+    source: str
+    output: str
+    channels: int
+    middle: str = ""
+    kept: str = ""
+    keeps_first: bool = False
+    expands: bool = False
+    halo: int = 1
 
 
 class Graph:
-    """Layers in the order of computation.
+    """Layers in the order of computation, in stages.
 
-    Work can end after each of `steps`. After those in `freeing`, blobs have other sizes than before.
+    `bands`: convolutions have no padding. Then each stage can be computed from a part of its map, which must
+    have the rows and columns around it.
     """
 
-    def __init__(self, tensors: Mapping[str, np.ndarray], source: str) -> None:
-        self._tensors, self._source = tensors, source
+    def __init__(self, tensors: Mapping[str, np.ndarray], source: str, bands: bool) -> None:
+        self._tensors, self._source, self._padded = tensors, source, not bands
         self._lines = ["Input image 0 1 image"]
         self._weights: list[bytes] = []
         self._outputs = 1
-        self.steps: list[str] = []
-        self.freeing: set[str] = set()
+        self.stages: list[Stage] = []
 
     @property
     def text(self) -> str:
@@ -95,16 +112,18 @@ class Graph:
         return self.layer("BinaryOp", [a, b], "0=0")
 
     def conv(self, x: str, name: str, shape: tuple[int, ...], relu: bool = False) -> str:
-        """A convolution with bias, zero-padded. A shape of two numbers is that of a 1×1 convolution."""
+        """A convolution with bias. A shape of two numbers is that of a 1×1 convolution."""
         side = shape[2] if len(shape) == 4 else 1
+        pad = side // 2 * self._padded
         self._store(f"{name}.weight", shape, b"\0\0\0\0")  # stored as float32
         self._store(f"{name}.bias", shape[:1])
         size, act = int(np.prod(shape)), int(relu)
-        return self.layer("Convolution", [x], f"0={shape[0]} 1={side} 4={side // 2} 5=1 6={size} 9={act}")
+        return self.layer("Convolution", [x], f"0={shape[0]} 1={side} 4={pad} 5=1 6={size} 9={act}")
 
     def depthwise(self, x: str, name: str, width: int) -> str:
         self._store(f"{name}.weight", (width, 1, 3, 3), b"\0\0\0\0")
-        return self.layer("ConvolutionDepthWise", [x], f"0={width} 1=3 4=1 5=0 6={9 * width} 7={width}")
+        pad, size = int(self._padded), 9 * width
+        return self.layer("ConvolutionDepthWise", [x], f"0={width} 1=3 4={pad} 5=0 6={size} 7={width}")
 
     def norm(self, x: str, name: str, width: int) -> str:
         """LayerNorm over channels. ncnn's works on the last axis, so channels go there and back."""

@@ -24,18 +24,22 @@ RENDER_MEMORY, BAND_MEMORY = 64 << 20, 24 << 20
 #: Bytes of the process itself (Python, NumPy, ONNX Runtime, a small model), and bytes that PyTorch adds.
 PROCESS_MEMORY, TORCH_MEMORY = 200 << 20, 300 << 20
 #: Measured peak bytes of an encoder per pixel: backbone + variant. ONNX Runtime computes some layers in parts
-#: (`models.onnx_parts`), and ncnn's Winograd needs other amounts.
+#: (`models.onnx_parts`), and ncnn all of them (`models.ncnn_bands`), but not on a GPU.
 ENCODER_BYTES = {"edsr": 1400, "rdn": 11_000, "air": 0, "plus": 11_600, "pro": 10_600}
 ONNX_BYTES = ENCODER_BYTES | {"plus": 2800, "pro": 5400}
-NCNN_BYTES = {"edsr": 3600, "air": 0, "plus": 5600}
+NCNN_BYTES = {"edsr": 900, "air": 0, "plus": 500}
+VULKAN_BYTES = {"edsr": 3600, "air": 0, "plus": 5600}
+#: Bytes of the process with ncnn instead of ONNX Runtime, and bytes that each of its threads works in.
+NCNN_PROCESS, NCNN_THREAD = 136 << 20, {"air": 16 << 20, "plus": 48 << 20}
 #: The same of other methods' decoders, for the widest of their maps.
 DECODER_BYTES = 12_000
 #: Channels of the features that a field keeps.
 FEATURES = {"air": 64, "plus": 128, "pro": 64}
 #: Accept up to 5 % more time for encoding than the best plan's if it saves memory.
 GOOD_ENOUGH = 1.05
-#: A network with n threads is n^this times as fast as with one: two make it 1.5 to 1.8 times, by model.
-SPEED_OF_THREADS = 0.7
+#: A network with n threads is n^this times as fast as with one: two make it 1.5 to 1.8 times, by model, and
+#: 1.9 times with ncnn.
+SPEED_OF_THREADS, SPEED_OF_NCNN_THREADS = 0.7, 0.95
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,7 @@ def make_plan(
     beside = 2 * info.halo if source[1] == W else around  # a part of the image needs cells beside it, too
     candidates = []
     threads = info.threads if isinstance(options.lock, nullcontext) else 1
+    speed = SPEED_OF_NCNN_THREADS if info.engine == "ncnn" else SPEED_OF_THREADS
     for cols in _divisions(along, info.alignment):
         tiles = len(cols) - 1
         wide = min(source[1], cols[1] - cols[0] + beside + info.alignment)
@@ -119,7 +124,7 @@ def make_plan(
                 need = fixed + workers * tall * wide * cost.pixel + strip * per_cell
                 encoded = all_tall * all_wide
                 turns = math.ceil(tiles / workers) / tiles  # each as long as one tile
-                effort = encoded * turns * (threads / (threads // workers)) ** SPEED_OF_THREADS
+                effort = encoded * turns * (threads / (threads // workers)) ** speed
                 candidates.append(Plan(source, size, rows, cols, need, encoded, workers, effort))
     possible = [plan for plan in candidates if plan.memory <= memory]
     if not possible:
@@ -168,11 +173,15 @@ class Costs(NamedTuple):
 
 def costs(info: Info) -> Costs:
     """The memory that a model takes."""
-    encoder = {"ncnn": NCNN_BYTES, "onnx": ONNX_BYTES}.get(info.engine, ENCODER_BYTES)
+    bands = info.engine == "ncnn" and info.device == "cpu"
+    encoder = {"ncnn": NCNN_BYTES if bands else VULKAN_BYTES, "onnx": ONNX_BYTES}.get(
+        info.engine, ENCODER_BYTES
+    )
+    process = PROCESS_MEMORY + (TORCH_MEMORY if info.engine == "torch" else 0)
     return Costs(
         encoder[info.spec.backbone] + encoder.get(info.spec.variant, DECODER_BYTES),
         4 * (info.members * FEATURES.get(info.spec.variant, 64) + 3),
-        PROCESS_MEMORY + (TORCH_MEMORY if info.engine == "torch" else 0),
+        NCNN_PROCESS + info.threads * NCNN_THREAD[info.spec.variant] if bands else process,
     )
 
 
