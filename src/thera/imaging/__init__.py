@@ -1,6 +1,6 @@
 """Image files with all they carry, and scaling them in bounded memory."""
 
-#: The best model that a laptop runs on a photograph of one megapixel in about a minute.
+#: The best model that a laptop runs on a photograph of one megapixel in about half a minute.
 DEFAULT_MODEL = "edsr-plus"
 #: Its counterpart that sees through blur, noise and JPEG.
 RESTORING_MODEL = "photo"
