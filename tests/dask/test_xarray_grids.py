@@ -144,7 +144,8 @@ def test_reducing_takes_no_more_than_the_grid_can_show(cheap, scene, factor):
 def test_reducing_leaves_no_trace_of_what_is_too_fine():
     stripes = xr.DataArray(np.tile(np.float32([0.2, 0.8]), (48, 32)), dims=("y", "x"))
     inner = stripes.thera.reduce(3.2, model="edsr-air").values[3:-3, 3:-3]
-    assert np.abs(inner - 0.5).max() < 0.02  # taking every third pixel would give 0.2 or 0.8
+    assert np.ptp(inner) < 0.01  # taking every third pixel would give 0.2 and 0.8
+    assert abs(inner.mean() - 0.5) < 0.05  # a network may see such stripes a little darker or brighter
 
 
 def test_reducing_does_not_enlarge(cheap, scene):

@@ -56,7 +56,8 @@ def test_notes_name_bands_as_the_input_counts_them(scene, model, tmp_path):
 
 
 def test_bounds_cut_out_what_the_whole_would_have_there(scene):
-    given = ("-s", 1.5, "--range", "0:5000")
+    # The last bits of what ncnn's Winograd transforms give depend on where a tile of them begins.
+    given = ("-s", 1.5, "--range", "0:5000", "--engine", "onnx")
     every, whole, _ = upscaled(scene, *given)
     west, south, east, north = 400_103, 6_599_701, 400_401, 6_599_899
     out, profile, _ = upscaled(scene, *given, "--bounds", f"{west},{south},{east},{north}")
