@@ -22,7 +22,7 @@ from thera.errors import ModelError, TheraError
 from thera.files import recalled, remember
 from thera.models.engine import FileEngine
 
-SIDE, ROUNDS = 96, 2  # of the measurement: pixels of the square input, calls of each engine
+SIDE, ROUNDS = 96, 3  # of the measurement: pixels of the square input, calls of each engine
 GAIN = 1.1  # an engine must be this many times as fast as the reference to be chosen
 FILE = "engines.json"  # in the folder of caches
 PACKAGES = ("ncnn", "onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "openvino", "thera")
