@@ -37,7 +37,7 @@ FOLDER = click.Path(path_type=Path)
 @click.option(
     "--at-equal-patches",
     is_flag=True,
-    help="Also train the full model with as few patches as ablations have seen that take more time.",
+    help="Also train the full model for only as many patches as each slower ablation has seen.",
 )
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE...", help="Changes to all of them.")
 @click.option("--workers", type=int, default=2, show_default=True, help="Images measured at a time.")
