@@ -48,5 +48,10 @@ class Decoded(Network):
 
     def compile_blocks(self) -> None:
         """The decoder is one block: it spends its time between its layers, where kernels can be merged."""
+        from torch._inductor import list_options
+
         compile_within(self.backbone)
-        self.decoder.compile(dynamic=False)
+        # PyTorch 2.11 cannot compile CiaoSR's gradients with this way of merging sums.
+        merging = "triton.mix_order_reduction"
+        options = {merging: False} if merging in list_options() else None
+        self.decoder.compile(dynamic=False, options=options)
