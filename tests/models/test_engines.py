@@ -24,7 +24,7 @@ from thera.models.weights import read_tensors
 from thera.networks import Spec, Thera
 
 SHIPPED = {model.name: model for model in shipped()}
-BOTH = ("edsr-air", "edsr-plus")
+ALL = ("edsr-air", "edsr-plus", "edsr-pro")
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +34,12 @@ def engines():
             OnnxEngine(complete(SHIPPED[name].safetensors), 1),
             NcnnEngine(SHIPPED[name].safetensors, threads=1),
         )
-        for name in BOTH
+        for name in ALL
     }
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 7), (5, 3), (17, 23), (40, 33)])
-@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize("name", ALL)
 def test_ncnn_computes_the_features_of_onnx_runtime(name, shape, engines):
     image = np.random.default_rng(3).random((*shape, 3), np.float32)
     expected, features = (engine.features(engine.asarray(image)) for engine in engines[name])
@@ -47,13 +47,14 @@ def test_ncnn_computes_the_features_of_onnx_runtime(name, shape, engines):
     assert np.abs(features - expected).max() < 1e-4
 
 
-@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize("name", ALL)
 def test_features_do_not_depend_on_how_ncnn_cuts_an_image_into_bands(name, engines, monkeypatch):
     image = np.random.default_rng(4).random((37, 22, 3), np.float32)
     whole = engines[name][1].features(image)  # of one band
     several = NcnnEngine(SHIPPED[name].safetensors, threads=3)
     for tiles in (1, 20):  # bands of 4 and of 12 rows
         monkeypatch.setattr("thera.models.ncnn_bands.TILES", tiles)
+        monkeypatch.setattr("thera.models.ncnn_windows.WINDOWS", tiles)
         for engine in (engines[name][1], several):
             difference = np.abs(engine.features(image) - whole).max()
             assert difference == 0 if name == "edsr-air" else difference < 1e-5
@@ -75,7 +76,7 @@ def test_an_error_in_one_of_several_threads_ends_the_others(monkeypatch):
         engine._compute(np.zeros((40, 8, 3), np.float32), threading.Event())
 
 
-@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize("name", ALL)
 def test_ncnn_reads_the_same_last_layer_and_description(name, engines):
     onnx, ncnn = engines[name]
     assert onnx.metadata == ncnn.metadata
@@ -88,7 +89,7 @@ def psnr(a, b):
     return -10 * np.log10(np.square(a - b).mean())
 
 
-@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize("name", ALL)
 def test_bf16_changes_a_picture_by_less_than_its_own_rounding_to_8_bits(name, photograph):
     exact, rounded = (load(name, "ncnn", "cpu", p, threads=1).upscale(photograph, 2) for p in ("f32", "bf16"))
     assert 58 < psnr(exact, rounded) < 90  # rounding to 8 bits is at 58.9 dB; and bf16 is in use
@@ -97,7 +98,7 @@ def test_bf16_changes_a_picture_by_less_than_its_own_rounding_to_8_bits(name, ph
 
 def test_openvino_computes_the_features_of_onnx_runtime(engines, photograph):
     pytest.importorskip("openvino", reason="OpenVINO is not installed")
-    for name in BOTH:
+    for name in ALL[:2]:
         onnx, openvino = engines[name][0], load(name, "openvino", "cpu", threads=1)._engine
         assert np.abs(onnx.features(photograph) - openvino.features(photograph)).max() < 1e-4
         assert np.array_equal(onnx.head.weight, openvino.head.weight)
@@ -131,9 +132,12 @@ def test_openvino_names_the_devices_that_it_finds():
         load("edsr-air", "openvino", precision="tf32")
 
 
-def test_a_network_that_ncnn_cannot_run_is_named():
-    with pytest.raises(ModelError, match="cannot run edsr-pro"):
-        load("edsr-pro", "ncnn")
+def test_a_network_that_ncnn_cannot_run_is_named(tmp_path):
+    save_safetensors(Thera(Spec("edsr", "air", predicted_components=True)), tmp_path / "mine.safetensors")
+    with pytest.raises(ModelError, match="cannot run this edsr-air"):
+        load(tmp_path / "mine.safetensors", "ncnn")
+    with pytest.raises(ModelError, match="runs edsr-pro on the CPU alone"):
+        load("edsr-pro", device="vulkan")
 
 
 def test_ncnn_refuses_files_that_lack_a_parameter_or_have_another_shape():
@@ -208,8 +212,8 @@ def test_candidates_are_those_that_can_run_the_model(monkeypatch):
         return [tuple(candidate) for candidate in files.candidates(device, precision)]
 
     assert names("edsr-plus") == [("onnx", "cpu"), ("ncnn", "cpu")]
-    assert names("edsr-pro", "cpu") == [("onnx", "cpu")]
-    assert names("edsr-pro", precision="bf16") == [("openvino", "cpu")]
+    assert names("edsr-pro", "cpu") == [("onnx", "cpu"), ("ncnn", "cpu")]
+    assert names("edsr-pro", precision="bf16") == [("ncnn", "cpu"), ("openvino", "cpu")]
     assert names("edsr-air", precision="bf16") == [("ncnn", "cpu"), ("openvino", "cpu")]
     assert names("edsr-air", precision="tf32") == [("torch", "auto")]
     assert names("edsr-air", "cuda:1") == [("torch", "cuda:1")]

@@ -23,7 +23,7 @@ from thera.files import recalled, remember
 from thera.models.engine import FileEngine
 
 SIDE, ROUNDS = 96, 3  # of the measurement: pixels of the square input, calls of each engine
-GAIN = 1.1  # an engine must be this many times as fast as the reference to be chosen
+GAIN = 1.05  # an engine must be this many times as fast as the reference to be chosen
 FILE = "engines.json"  # in the folder of caches
 PACKAGES = ("ncnn", "onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "openvino", "thera")
 

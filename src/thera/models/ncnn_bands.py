@@ -10,8 +10,9 @@ A map is an array of groups × rows × columns × channels of a group, as ncnn w
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from threading import Barrier, BrokenBarrierError, Event, Thread
 from typing import Any
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.errors import ModelError
+from thera.field.threads import on_all_cores
 from thera.models.beside import taken
 from thera.models.ncnn_graph import Stage
 
@@ -28,15 +30,15 @@ Map = NDArray[Any]
 
 TILE = 4  # the side of the squares that ncnn's Winograd transforms compute
 ALIGNMENT = 64  # bytes of the longest vectors
-LEAST, PART = 16, 96  # rows that are worth a thread, and that it takes at once, about
+LEAST, PART = 16, 192  # rows that are worth a thread, and that it takes at once, about
 TILES = 200  # of a band, about: they take 6 MB in ncnn
 
 
 class Bands:
     """A net whose convolutions have no padding, for so many `threads` that work on one image."""
 
-    def __init__(self, net: Any, stages: Sequence[Stage], threads: int) -> None:
-        self.net, self.stages, self.threads = net, stages, threads
+    def __init__(self, net: Any, stages: Sequence[Stage], threads: int, tail: Tail | None = None) -> None:
+        self.net, self.stages, self.threads, self.tail = net, stages, threads, tail
         worker, image = Worker(net), zeros((3, 3, 3, 1), np.dtype(np.float32))
         result = worker.extract({stages[0].source: view(image, 0, 3)}, stages[0].output)
         # As this processor wants them. NumPy has no bfloat16, of which only the size matters here.
@@ -46,33 +48,47 @@ class Bands:
 
     def features(self, image: Map, cancelled: Event) -> NDArray[np.float32]:
         """Rows × columns × channels, for a normalised image of 3 × rows × columns."""
-        return Job(self, image, cancelled).features()
+        trunk = Trunk(self, image, cancelled)
+        values = self.tail(self, trunk.result(), cancelled) if self.tail else trunk.result()
+        _, height, width, _ = values.shape
+        features = np.empty((height, width, len(values) * self.group), np.float32)
+
+        def unpack(low: int) -> None:
+            packed = values[:, low : low + PART].transpose(1, 2, 0, 3)
+            rows = features[low : low + PART].reshape(packed.shape)
+            if packed.dtype == rows.dtype:
+                rows[:] = packed
+            else:  # bfloat16 is the upper half of float32
+                rows.view(np.uint32)[:] = packed.view(np.uint16).astype(np.uint32) << 16
+
+        on_all_cores(unpack, range(0, height, PART))
+        return features
 
 
-class Job:
-    """The features of one image."""
+#: The rest of a network: from a map without its border to another.
+Tail = Callable[[Bands, Map, Event], Map]
 
-    def __init__(self, bands: Bands, image: Map, cancelled: Event) -> None:
+
+class Job(ABC):
+    """Work on maps of so many rows and columns, by several threads."""
+
+    def __init__(self, bands: Bands, height: int, width: int, cancelled: Event) -> None:
         self._bands, self._cancelled = bands, cancelled
-        _, self._height, self._width = image.shape
+        self._height, self._width = height, width
         # ncnn steps through memory in multiples of the number of tiles. Powers of two would map all steps to
         # the same few lines of a cache, which takes a third more time. So the tiles of a row are odd.
-        tiles = -(-self._width // TILE) | 1
+        tiles = -(-width // TILE) | 1
         self._columns = TILE * tiles + 2
-        self._threads = max(1, min(bands.threads, self._height // LEAST))
-        own = max(1, self._height // self._threads // TILE)
+        self._threads = max(1, min(bands.threads, height // LEAST))
+        own = max(1, height // self._threads // TILE)
         self._rows = TILE * max(1, min(own, round(TILES / tiles)))  # of a band
-        # As many parts for each thread; one that other programs slow down leaves some to the others.
-        parts = 1 if self._threads == 1 else self._threads * max(1, self._height // PART // self._threads)
-        cuts = [self._height * k // parts // TILE * TILE for k in range(parts)] + [self._height]
-        self._parts = [deque(pairwise(cuts)) for _ in bands.stages]
         self._together = Barrier(self._threads)
-        source = zeros((3, self._height + TILE + 1, self._columns, 1), np.dtype(np.float32))
-        self._inner(source)[..., 0] = image
-        widest = max(stage.channels for stage in bands.stages)
-        # The image, the first map, and two that take turns.
-        self._maps = [source, self._zeros(bands.stages[0].channels, self._height)]
-        self._maps += [self._zeros(widest, self._height) for _ in range(2)]
+
+    def _parts(self) -> deque[tuple[int, int]]:
+        """As many parts for each thread; one that other programs slow down leaves some to the others."""
+        height, threads = self._height, self._threads
+        parts = 1 if threads == 1 else threads * max(1, height // PART // threads)
+        return deque(pairwise([*(height * k // parts // TILE * TILE for k in range(parts)), height]))
 
     def _zeros(self, channels: int, rows: int) -> Map:
         group = self._bands.group
@@ -81,13 +97,8 @@ class Job:
     def _inner(self, whole: Map) -> Map:
         return whole[:, TILE:-1, 1 : self._width + 1]
 
-    def _map(self, turn: int) -> Map:
-        """The result of a stage; that of stage -1 is the image."""
-        if turn < 1:
-            return self._maps[turn + 1]
-        return self._maps[2 + turn % 2][: self._bands.stages[turn].channels // self._bands.group]
-
-    def features(self) -> NDArray[np.float32]:
+    def _run(self) -> None:
+        """Calls `_work` in every thread."""
         errors: list[BaseException] = []
 
         def work() -> None:
@@ -106,18 +117,55 @@ class Job:
             thread.join()
         for error in sorted(errors, key=lambda error: isinstance(error, BrokenBarrierError)):
             raise error
-        values = self._inner(self._map(len(self._bands.stages) - 1)).transpose(1, 2, 0, 3)
-        self._maps.clear()  # frees memory for the result
-        if values.dtype != np.float32:  # bfloat16 is the upper half of float32
-            values = (np.ascontiguousarray(values).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-        return values.reshape(self._height, self._width, -1)
+
+    @abstractmethod
+    def _work(self) -> None:
+        """What each thread does."""
+
+    def _check(self) -> None:
+        if self._cancelled.is_set():
+            raise RuntimeError("The encoding was cancelled.")
+
+    def _bands_of(self, parts: deque[tuple[int, int]], height: int) -> Iterator[tuple[int, int, bool]]:
+        """Where bands start and end, in parts that no thread has taken; true for the first of a part."""
+        while (part := taken(parts)) is not None:
+            for low in range(*part, height):
+                self._check()
+                yield low, min(low + height, part[1]), low == part[0]
+
+
+class Trunk(Job):
+    """The stages of a network, one after the other."""
+
+    def __init__(self, bands: Bands, image: Map, cancelled: Event) -> None:
+        _, height, width = image.shape
+        super().__init__(bands, height, width, cancelled)
+        self._waiting = [self._parts() for _ in bands.stages]
+        source = zeros((3, height + TILE + 1, self._columns, 1), np.dtype(np.float32))
+        self._inner(source)[..., 0] = image
+        widest = max(stage.channels for stage in bands.stages)
+        # The image, the first map, and two that take turns.
+        self._maps = [source, self._zeros(bands.stages[0].channels, height)]
+        self._maps += [self._zeros(widest, height) for _ in range(2)]
+
+    def _map(self, turn: int) -> Map:
+        """The result of a stage; that of stage -1 is the image."""
+        if turn < 1:
+            return self._maps[turn + 1]
+        return self._maps[2 + turn % 2][: self._bands.stages[turn].channels // self._bands.group]
+
+    def result(self) -> Map:
+        self._run()
+        values = self._inner(self._map(len(self._bands.stages) - 1))
+        self._maps.clear()  # frees memory for what follows
+        return values
 
     def _work(self) -> None:
         """Computes parts of every stage, as long as there are some."""
         worker = Worker(self._bands.net)
         middle = self._zeros(self._bands.stages[0].channels, self._rows)
         scratch = zeros((self._maps[-1][:, : self._rows].size,), self._bands.dtype)
-        for turn, (stage, parts) in enumerate(zip(self._bands.stages, self._parts, strict=True)):
+        for turn, (stage, parts) in enumerate(zip(self._bands.stages, self._waiting, strict=True)):
             source, output = self._map(turn - 1), self._map(turn)
             kept = self._map(0) if stage.keeps_first else source
             if len(output) != len(source):
@@ -136,14 +184,6 @@ class Job:
                     inputs[stage.kept] = copied(kept[:, rows], scratch)
                 worker.run(inputs, stage.output, output[:, rows, 1 : self._width + 1])
             self._together.wait()
-
-    def _bands_of(self, parts: deque[tuple[int, int]], height: int) -> Iterator[tuple[int, int, bool]]:
-        """Where bands start and end, in parts that no thread has taken; true for the first of a part."""
-        while (part := taken(parts)) is not None:
-            for low in range(*part, height):
-                if self._cancelled.is_set():
-                    raise RuntimeError("The encoding was cancelled.")
-                yield low, min(low + height, part[1]), low == part[0]
 
     def _go_on(
         self, worker: Worker, stage: Stage, source: Map, middle: Map, low: int, high: int, starts: bool

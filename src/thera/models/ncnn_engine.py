@@ -13,13 +13,13 @@ import numpy as np
 
 from thera.errors import InvalidInput, MissingDependency, ModelError
 from thera.models.engine import Array, Head, as_numpy, default_threads, interruptible
-from thera.models.ncnn_graph import build, can_build
+from thera.models.ncnn_graph import Graph, build, can_build, pro
 from thera.models.weights import read_header, read_tensors
 from thera.networks.spec import MEAN, STD, Spec
 
 
 class NcnnEngine:
-    """Runs EDSR-Air or EDSR-Plus from a safetensors file.
+    """Runs EDSR-Air, EDSR-Plus or, on a CPU, EDSR-Pro from a safetensors file.
 
     `device`: "cpu", or "vulkan" and "vulkan:N" for a GPU. `precision`: "f32", "bf16" (CPUs), "f16" (GPUs).
     `threads`: 0 for all cores.
@@ -33,27 +33,42 @@ class NcnnEngine:
         except ImportError as error:
             raise MissingDependency("The engine 'ncnn' needs ncnn: pip install ncnn.") from error
         from thera.models.ncnn_bands import Bands  # which needs ncnn
+        from thera.models.ncnn_windows import Windows
 
         self._ncnn = ncnn
         self.metadata = read_header(weights)
         spec = Spec.from_dict(self.metadata)
         if not can_build(spec):
-            raise ModelError(f"The engine 'ncnn' cannot run {spec.name}: it runs edsr-air and edsr-plus.")
+            raise ModelError(
+                f"The engine 'ncnn' cannot run this {spec.name}: it runs EDSR with Air, Plus or Pro."
+            )
+        if spec.variant == "pro" and device != "cpu":
+            raise ModelError(f"The engine 'ncnn' runs {spec.name} on the CPU alone: use device 'cpu'.")
         self.device, self.precision = device, precision
-        self._net = self._ncnn.Net()
         threads = threads or default_threads()
-        self._set_options(threads)
         tensors = read_tensors(weights)
         graph = build(spec, tensors, str(weights), bands=device == "cpu")
+        tail = None
+        if spec.variant == "pro":
+            tokens = Graph(tensors, str(weights), bands=True)
+            steps = pro(graph, tokens)
+            tail = Windows(self._open(tokens, threads, packing=False), steps)
         self._stages = graph.stages
-        if self._net.load_param_mem(graph.text) != 0:
-            raise ModelError(f"ncnn {self._ncnn.__version__} cannot read {spec.name}: update ncnn.")
-        self._net.load_model_mem(graph.weights)
-        self._bands = Bands(self._net, self._stages, threads) if device == "cpu" else None
+        self._net = self._open(graph, threads)
+        self._bands = Bands(self._net, self._stages, threads, tail) if device == "cpu" else None
         self.head = head(tensors)
 
-    def _set_options(self, threads: int) -> None:
-        options = self._net.opt
+    def _open(self, graph: Graph, threads: int, packing: bool = True) -> Any:
+        net = self._ncnn.Net()
+        self._set_options(net, threads)
+        net.opt.use_packing_layout = packing
+        if net.load_param_mem(graph.text) != 0:
+            raise ModelError(f"ncnn {self._ncnn.__version__} cannot read this network: update ncnn.")
+        net.load_model_mem(graph.weights)
+        return net
+
+    def _set_options(self, net: Any, threads: int) -> None:
+        options = net.opt
         vulkan = re.fullmatch(r"vulkan(?::(\d+))?", self.device)
         if not vulkan and self.device != "cpu":
             raise InvalidInput(f"The engine 'ncnn' has no device {self.device!r}: use cpu or vulkan:N.")
@@ -71,7 +86,7 @@ class NcnnEngine:
             index, count = int(vulkan[1] or 0), vulkan_count()
             if index >= count:
                 raise InvalidInput(f"ncnn finds {count} Vulkan devices, so no {self.device!r}: use 'cpu'.")
-            self._net.set_vulkan_device(index)
+            net.set_vulkan_device(index)
 
     def asarray(self, image: Array) -> Array:
         return as_numpy(image)

@@ -1,32 +1,36 @@
-"""EDSR with Air or Plus as an ncnn graph: layers as text, weights as bytes. Needs no other library."""
+"""EDSR with Air, Plus or Pro as ncnn graphs: layers as text, weights as bytes. Needs no other library."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from thera.errors import ModelError
+from thera.kernels.swin.sizes import ALIGNED_WIDTH, AREA, HEAD, HEADS, WIDTH, WINDOW
 from thera.networks.spec import Spec
 
+FLOAT32 = b"\0\0\0\0"  # the tag of weights that are stored as float32
 BLOCKS = 16  # residual blocks of EDSR
 WIDENING = {6: (64, 96), 14: (96, 128)}  # the layers of Plus that change the width; the others are blocks
+GROUPS = (7, 6)  # Swin layers in each residual group of Pro
 
 
 def can_build(spec: Spec) -> bool:
-    """True for networks that `build` can write. Pro's windows of attention have no fast form in ncnn."""
-    return spec.backbone == "edsr" and spec.variant in ("air", "plus") and spec.renderable
+    """True for networks that ncnn can run."""
+    return spec.backbone == "edsr" and spec.heat and spec.renderable
 
 
 def build(spec: Spec, tensors: Mapping[str, np.ndarray], source: str, bands: bool = False) -> Graph:
-    """The graph from the normalised image, `image`, to the features."""
+    """The graph from the normalised image, `image`, to the features; of Pro, to those of EDSR."""
     graph = Graph(tensors, source, bands)
     x, first = graph.split(graph.conv("image", "backbone.head", (64, 3, 3, 3)))
     graph.stages.append(Stage("image", x, 64))
     for i in range(BLOCKS):
         before, kept = graph.split(x)
-        y = graph.conv(before, f"backbone.body.{i}.conv1", (64, 64, 3, 3), relu=True)
+        y = graph.conv(before, f"backbone.body.{i}.conv1", (64, 64, 3, 3), act="9=1")
         x = graph.add(kept, graph.conv(y, f"backbone.body.{i}.conv2", (64, 64, 3, 3)))
         graph.stages.append(Stage(before, x, 64, middle=y, kept=kept))
     y = graph.add(first, graph.conv(x, "backbone.tail", (64, 64, 3, 3)))
@@ -52,6 +56,85 @@ def plus(graph: Graph, x: str) -> None:
             y = graph.layer("GELU", [graph.conv(y, f"{layer}.expand", (4 * width, width))], "0=1")  # 1: tanh
             x = graph.add(kept, graph.conv(y, f"{layer}.project", (width, 4 * width)))
             graph.stages.append(Stage(before, x, width, kept=kept, expands=True))
+
+
+def pro(graph: Graph, tokens: Graph) -> list[Convolution | Attention]:
+    """The hypernetwork of `thera.networks.swinir`, after EDSR in `graph`. Its maps are `f`, `x` and `y`."""
+
+    def conv(
+        name: str, shape: tuple[int, int], reads: str, writes: str, adds: str = "", act: str = ""
+    ) -> None:
+        wide = tuple(ALIGNED_WIDTH if n == WIDTH else n for n in shape)
+        source = graph.input()
+        output = graph.conv(source, f"hypernetwork.{name}", (*shape, 3, 3), act, (*wide, 3, 3))
+        kept = graph.input() if adds else ""
+        if adds:
+            output = graph.add(kept, output)
+        steps.append(Convolution(source, output, wide[0], reads, writes, kept, adds))
+
+    def norm(name: str, reads: str, writes: str) -> None:
+        source = tokens.input()
+        output = tokens.last_norm(source, f"hypernetwork.{name}", WIDTH)
+        steps.append(Attention(source, output, reads, writes))
+
+    steps: list[Convolution | Attention] = []
+    conv("conv_in", (WIDTH, 64), "trunk", "f")
+    norm("norm_in", "f", "x")
+    for g, layers in enumerate(GROUPS):
+        for i in range(layers):
+            name = f"hypernetwork.groups.{g}.layers.{i}"
+            source, mask, output = swin(tokens, name)
+            table = tokens.tensor(f"{name}.attention.bias_table", ((2 * WINDOW - 1) ** 2, HEADS))
+            steps.append(Attention(source, output, "y" if i else "x", "y", mask, table, bool(i % 2)))
+        conv(f"groups.{g}.conv", (WIDTH, WIDTH), "y", "x", adds="x")
+    norm("norm_out", "x", "x")
+    conv("conv_body", (WIDTH, WIDTH), "x", "f", adds="f")
+    conv("conv_out", (64, WIDTH), "f", "y", act="9=2 -23310=1,0.01")  # a leaky ReLU
+    return steps
+
+
+def swin(tokens: Graph, name: str) -> tuple[str, str, str]:
+    """A Swin layer on pixels × channels, the pixels window by window: its input, its mask, its output."""
+    source, mask = tokens.input(), tokens.input()
+    before, kept = tokens.split(source)
+    y = tokens.last_norm(before, f"{name}.norm1", WIDTH)
+    y = tokens.linear(y, f"{name}.attention.qkv", (3 * WIDTH, WIDTH))
+    parts = tokens.layer("Reshape", [y], f"0={HEAD} 1={3 * HEADS} 2=-1")
+    parts = tokens.layer("Permute", [parts], "0=2")  # heads × pixels × channels of a head
+    three = tokens.layers("Slice", [parts], 3, f"-23300=3,{HEADS},{HEADS},{HEADS} 1=0")
+    three = [tokens.layer("Reshape", [each], f"0={HEAD} 1={AREA} 2=-1") for each in three]
+    y = tokens.layer("SDPA", [*three, mask], "5=1")  # with a mask
+    y = tokens.layer("Reshape", [y], f"0={HEAD} 1=-1 2={HEADS}")
+    y = tokens.layer("Reshape", [tokens.layer("Permute", [y], "0=2")], f"0={WIDTH} 1=-1")
+    x = tokens.add(kept, tokens.linear(y, f"{name}.attention.proj", (WIDTH, WIDTH)))
+    before, kept = tokens.split(x)
+    y = tokens.linear(tokens.last_norm(before, f"{name}.norm2", WIDTH), f"{name}.expand", (2 * WIDTH, WIDTH))
+    y = tokens.layer("GELU", [y], "0=1")
+    return source, mask, tokens.add(kept, tokens.linear(y, f"{name}.project", (WIDTH, 2 * WIDTH)))
+
+
+class Convolution(NamedTuple):
+    """A convolution of a whole map: `reads`, `writes` and `adds` name maps."""
+
+    source: str
+    output: str
+    channels: int
+    reads: str
+    writes: str
+    kept: str
+    adds: str
+
+
+class Attention(NamedTuple):
+    """A Swin layer, or a norm if it has no mask. Neither needs more than the windows that it computes."""
+
+    source: str
+    output: str
+    reads: str
+    writes: str
+    mask: str = ""
+    table: Any = None  # the biases of relative positions
+    shifted: bool = False
 
 
 class Stage(NamedTuple):
@@ -95,13 +178,18 @@ class Graph:
     def weights(self) -> bytes:
         return b"".join(self._weights)
 
+    def input(self) -> str:
+        """Another input than the image."""
+        return self.layer("Input", [])
+
     def layer(self, kind: str, inputs: list[str], settings: str = "") -> str:
-        return self._layer(kind, inputs, 1, settings)[0]
+        return self.layers(kind, inputs, 1, settings)[0]
 
     def split(self, x: str) -> list[str]:
-        return self._layer("Split", [x], 2, "")
+        return self.layers("Split", [x], 2)
 
-    def _layer(self, kind: str, inputs: list[str], count: int, settings: str) -> list[str]:
+    def layers(self, kind: str, inputs: list[str], count: int, settings: str = "") -> list[str]:
+        """A layer with so many outputs."""
         outputs = [f"x{self._outputs + i}" for i in range(count)]
         names = " ".join(inputs + outputs)
         self._lines.append(f"{kind} {outputs[0]} {len(inputs)} {count} {names} {settings}")
@@ -111,31 +199,53 @@ class Graph:
     def add(self, a: str, b: str) -> str:
         return self.layer("BinaryOp", [a, b], "0=0")
 
-    def conv(self, x: str, name: str, shape: tuple[int, ...], relu: bool = False) -> str:
-        """A convolution with bias. A shape of two numbers is that of a 1×1 convolution."""
+    def conv(
+        self, x: str, name: str, shape: tuple[int, ...], act: str = "", wide: tuple[int, ...] = ()
+    ) -> str:
+        """A convolution with bias. A shape of two numbers is that of a 1×1 convolution.
+
+        `act`: settings of what follows. `wide`: a shape that zeros fill up.
+        """
         side = shape[2] if len(shape) == 4 else 1
         pad = side // 2 * self._padded
-        self._store(f"{name}.weight", shape, b"\0\0\0\0")  # stored as float32
-        self._store(f"{name}.bias", shape[:1])
-        size, act = int(np.prod(shape)), int(relu)
-        return self.layer("Convolution", [x], f"0={shape[0]} 1={side} 4={pad} 5=1 6={size} 9={act}")
+        wide = wide or shape
+        self._store(f"{name}.weight", shape, FLOAT32, wide)
+        self._store(f"{name}.bias", shape[:1], b"", wide[:1])
+        return self.layer("Convolution", [x], f"0={wide[0]} 1={side} 4={pad} 5=1 6={math.prod(wide)} {act}")
+
+    def linear(self, x: str, name: str, shape: tuple[int, int]) -> str:
+        """A linear layer of rows."""
+        self._store(f"{name}.weight", shape, FLOAT32)
+        self._store(f"{name}.bias", shape[:1], FLOAT32)
+        # The weights and the bias, one for each column, are constants; the weights are transposed.
+        return self.layer("Gemm", [x], f"3=1 5=1 6=1 8={shape[0]} 9={shape[1]} 10=4")
 
     def depthwise(self, x: str, name: str, width: int) -> str:
-        self._store(f"{name}.weight", (width, 1, 3, 3), b"\0\0\0\0")
+        self._store(f"{name}.weight", (width, 1, 3, 3), FLOAT32)
         pad, size = int(self._padded), 9 * width
         return self.layer("ConvolutionDepthWise", [x], f"0={width} 1=3 4={pad} 5=0 6={size} 7={width}")
 
     def norm(self, x: str, name: str, width: int) -> str:
         """LayerNorm over channels. ncnn's works on the last axis, so channels go there and back."""
+        last = self.layer("Permute", [x], "0=3")
+        return self.layer("Permute", [self.last_norm(last, name, width, "1e-6")], "0=4")
+
+    def last_norm(self, x: str, name: str, width: int, eps: str = "1e-5") -> str:
+        """LayerNorm over the last axis."""
         self._store(f"{name}.weight", (width,))
         self._store(f"{name}.bias", (width,))
-        last = self.layer("Permute", [x], "0=3")
-        return self.layer("Permute", [self.layer("LayerNorm", [last], f"0={width} 1=1e-6 2=1")], "0=4")
+        return self.layer("LayerNorm", [x], f"0={width} 1={eps} 2=1")
 
-    def _store(self, name: str, shape: tuple[int, ...], tag: bytes = b"") -> None:
+    def tensor(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         if name not in self._tensors:
             raise ModelError(f"{self._source} lacks the parameter {name}: download it again.")
         tensor = self._tensors[name]
         if tensor.shape != shape:
             raise ModelError(f"{self._source} has {name} of shape {tensor.shape}: it must be {shape}.")
-        self._weights += [tag, np.ascontiguousarray(tensor, np.float32).tobytes()]
+        return np.asarray(tensor, np.float32)
+
+    def _store(self, name: str, shape: tuple[int, ...], tag: bytes = b"", wide: tuple[int, ...] = ()) -> None:
+        tensor = self.tensor(name, shape)
+        if wide:
+            tensor = np.pad(tensor, [(0, m - n) for n, m in zip(shape, wide, strict=True)])
+        self._weights += [tag, tensor.tobytes()]

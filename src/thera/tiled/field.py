@@ -176,7 +176,7 @@ class TiledField:
         steps: Sequence[float],
         psf: Filter,
     ) -> NDArray[np.float32]:
-        """Values at some cells. Where the filter sees equal cells only, at least 3×3, the value is theirs.
+        """Changes values at some cells: where the filter sees equal ones only, at least 3×3, to theirs.
 
         Networks pad with zeros, so that flat saturated colours would be up to 7 levels off at the borders.
         """
@@ -194,8 +194,10 @@ class TiledField:
         flat = flat.all(axis=-1)
         if not flat.any():
             return values
-        place = tuple(cell - start for cell, start in zip(cells, (top, left), strict=True))
-        return np.where(flat[place][..., None], seen[place], values)
+        place = np.broadcast_arrays(*(cell - start for cell, start in zip(cells, (top, left), strict=True)))
+        at = np.nonzero(flat[tuple(place)])  # few pixels of a photograph
+        values[at] = seen[tuple(index[at] for index in place)]
+        return values
 
     def is_identity(self, rows: Axis, cols: Axis) -> bool:
         """True if the output pixels are the picture's own: at scale 1, unless a filter is asked for or the

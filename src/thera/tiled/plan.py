@@ -27,10 +27,10 @@ PROCESS_MEMORY, TORCH_MEMORY = 200 << 20, 300 << 20
 #: (`models.onnx_parts`), and ncnn all of them (`models.ncnn_bands`), but not on a GPU.
 ENCODER_BYTES = {"edsr": 1400, "rdn": 11_000, "air": 0, "plus": 11_600, "pro": 10_600}
 ONNX_BYTES = ENCODER_BYTES | {"plus": 2800, "pro": 5400}
-NCNN_BYTES = {"edsr": 900, "air": 0, "plus": 500}
+NCNN_BYTES = {"edsr": 900, "air": 0, "plus": 500, "pro": 1700}
 VULKAN_BYTES = {"edsr": 3600, "air": 0, "plus": 5600}
 #: Bytes of the process with ncnn instead of ONNX Runtime, and bytes that each of its threads works in.
-NCNN_PROCESS, NCNN_THREAD = 136 << 20, {"air": 16 << 20, "plus": 48 << 20}
+NCNN_PROCESS, NCNN_THREAD = 136 << 20, {"air": 16 << 20, "plus": 48 << 20, "pro": 80 << 20}
 #: The same of other methods' decoders, for the widest of their maps.
 DECODER_BYTES = 12_000
 #: Channels of the features that a field keeps.
