@@ -52,8 +52,9 @@ def test_features_do_not_depend_on_how_ncnn_cuts_an_image_into_bands(name, engin
     image = np.random.default_rng(4).random((37, 22, 3), np.float32)
     whole = engines[name][1].features(image)  # of one band
     several = NcnnEngine(SHIPPED[name].safetensors, threads=3)
-    for tiles in (1, 20):  # bands of 4 and of 12 rows
+    for tiles, across in ((1, 100), (20, 100), (20, 4), (20, 1)):  # 1, 1, 2 and 6 panels
         monkeypatch.setattr("thera.models.ncnn_bands.TILES", tiles)
+        monkeypatch.setattr("thera.models.ncnn_bands.ACROSS", across)
         monkeypatch.setattr("thera.models.ncnn_windows.WINDOWS", tiles)
         for engine in (engines[name][1], several):
             difference = np.abs(engine.features(image) - whole).max()

@@ -1,4 +1,4 @@
-"""An ncnn network, computed stage by stage in thin bands of rows.
+"""An ncnn network, computed stage by stage in thin bands of rows, and wide images in panels of columns.
 
 ncnn's Winograd transforms take several times the memory of a layer's input. Those of a band fit into the
 processor's caches, and several threads can compute bands of one stage. Between stages the whole map is kept.
@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from threading import Barrier, BrokenBarrierError, Event, Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import ncnn
 import numpy as np
@@ -32,6 +32,7 @@ TILE = 4  # the side of the squares that ncnn's Winograd transforms compute
 ALIGNMENT = 64  # bytes of the longest vectors
 LEAST, PART = 16, 192  # rows that are worth a thread, and that it takes at once, about
 TILES = 200  # of a band, about: they take 6 MB in ncnn
+ACROSS = 80  # of a band, at most: those of wide images would take more memory than the caches have
 
 
 class Bands:
@@ -75,10 +76,12 @@ class Job(ABC):
     def __init__(self, bands: Bands, height: int, width: int, cancelled: Event) -> None:
         self._bands, self._cancelled = bands, cancelled
         self._height, self._width = height, width
+        self._columns = width + 2
+        self._panels = panels(width)
         # ncnn steps through memory in multiples of the number of tiles. Powers of two would map all steps to
         # the same few lines of a cache, which takes a third more time. So the tiles of a row are odd.
-        tiles = -(-width // TILE) | 1
-        self._columns = TILE * tiles + 2
+        tiles = max(-(-(panel.right - panel.left) // TILE) for panel in self._panels) | 1
+        self._across = TILE * tiles + 2  # columns of a band, with its border
         self._threads = max(1, min(bands.threads, height // LEAST))
         own = max(1, height // self._threads // TILE)
         self._rows = TILE * max(1, min(own, round(TILES / tiles)))  # of a band
@@ -90,9 +93,10 @@ class Job(ABC):
         parts = 1 if threads == 1 else threads * max(1, height // PART // threads)
         return deque(pairwise([*(height * k // parts // TILE * TILE for k in range(parts)), height]))
 
-    def _zeros(self, channels: int, rows: int) -> Map:
+    def _zeros(self, channels: int, rows: int, columns: int = 0) -> Map:
         group = self._bands.group
-        return zeros((channels // group, rows + TILE + 1, self._columns, group), self._bands.dtype)
+        shape = channels // group, rows + TILE + 1, columns or self._columns, group
+        return zeros(shape, self._bands.dtype)
 
     def _inner(self, whole: Map) -> Map:
         return whole[:, TILE:-1, 1 : self._width + 1]
@@ -126,12 +130,13 @@ class Job(ABC):
         if self._cancelled.is_set():
             raise RuntimeError("The encoding was cancelled.")
 
-    def _bands_of(self, parts: deque[tuple[int, int]], height: int) -> Iterator[tuple[int, int, bool]]:
-        """Where bands start and end, in parts that no thread has taken; true for the first of a part."""
+    def _bands_of(self, parts: deque[tuple[int, int]], height: int) -> Iterator[Band]:
+        """The bands of parts that no thread has taken."""
         while (part := taken(parts)) is not None:
-            for low in range(*part, height):
-                self._check()
-                yield low, min(low + height, part[1]), low == part[0]
+            for panel in self._panels:
+                for low in range(*part, height):
+                    self._check()
+                    yield Band(low, min(low + height, part[1]), low == part[0], panel)
 
 
 class Trunk(Job):
@@ -162,47 +167,76 @@ class Trunk(Job):
 
     def _work(self) -> None:
         """Computes parts of every stage, as long as there are some."""
-        worker = Worker(self._bands.net)
-        middle = self._zeros(self._bands.stages[0].channels, self._rows)
-        scratch = zeros((self._maps[-1][:, : self._rows].size,), self._bands.dtype)
+        worker, seen, added = Worker(self._bands.net), Scratch(), Scratch()
+        middle = self._zeros(self._bands.stages[0].channels, self._rows, self._across)
         for turn, (stage, parts) in enumerate(zip(self._bands.stages, self._waiting, strict=True)):
             source, output = self._map(turn - 1), self._map(turn)
             kept = self._map(0) if stage.keeps_first else source
             if len(output) != len(source):
                 worker = Worker(self._bands.net)  # frees memory, for nothing has the same size as before
             height = self._rows // 2 if stage.expands else self._rows
-            for low, high, starts in self._bands_of(parts, height):
-                rows = slice(low + TILE, high + TILE)
+            for band in self._bands_of(parts, height):
+                panel, rows = band.panel, slice(band.low + TILE, band.high + TILE)
                 if stage.middle:
-                    self._go_on(worker, stage, source, middle, low, high, starts)
-                    inputs = {stage.middle: view(middle, TILE - 1, high - low + TILE + 1)}
-                elif stage.halo:
-                    inputs = {stage.source: view(source, rows.start - 1, rows.stop + 1)}
+                    self._go_on(worker, stage, source, middle, band, seen)
+                    inputs = {stage.middle: view(middle, TILE - 1, band.high - band.low + TILE + 1)}
                 else:
-                    inputs = {stage.source: copied(source[:, rows], scratch)}
+                    inputs = {stage.source: seen.copied(source, rows, panel, self._across, stage.halo)}
                 if stage.kept:
-                    inputs[stage.kept] = copied(kept[:, rows], scratch)
-                worker.run(inputs, stage.output, output[:, rows, 1 : self._width + 1])
+                    inputs[stage.kept] = added.copied(kept, rows, panel, self._across)
+                target = output[:, rows, panel.low + 1 : panel.high + 1]
+                worker.run(inputs, stage.output, target, panel.low - panel.left)
             self._together.wait()
 
     def _go_on(
-        self, worker: Worker, stage: Stage, source: Map, middle: Map, low: int, high: int, starts: bool
+        self, worker: Worker, stage: Stage, source: Map, middle: Map, band: Band, seen: Scratch
     ) -> None:
         """Makes the rows low - 1 to high + 1 of a stage's middle; two of them the band before has made.
 
-        Tiles begin at the same rows whatever the bands and parts, so that these do not change a bit.
+        Tiles begin at the same rows and columns whatever the bands, panels and parts, so that these do not
+        change a bit.
         """
-        first, last = low + 1, min(high + 1, self._height)
-        if starts:
+        panel, low = band.panel, band.low
+        first, last = low + 1, min(band.high + 1, self._height)
+        if band.starts:
             first -= TILE
+            middle[:, :, panel.right - panel.left + 1 :] = 0  # to the right of the image
         else:
             middle[:, TILE - 1 : TILE + 1] = middle[:, self._rows + TILE - 1 :]
         if last > first:
-            target = middle[:, first - low + TILE : last - low + TILE, 1 : self._width + 1]
-            worker.run({stage.source: view(source, first + TILE - 1, last + TILE + 1)}, stage.middle, target)
+            inputs = seen.copied(source, slice(first + TILE, last + TILE), panel, self._across, 1)
+            columns = slice(1, panel.right - panel.left + 1)
+            target = middle[:, first - low + TILE : last - low + TILE, columns]
+            worker.run({stage.source: inputs}, stage.middle, target)
         if low == 0:
             middle[:, :TILE] = 0  # above the image
         middle[:, last - low + TILE :] = 0  # below it
+
+
+class Panel(NamedTuple):
+    """The columns `low` to `high` of a map, made from those of `left` to `right`."""
+
+    low: int
+    high: int
+    left: int
+    right: int
+
+
+class Band(NamedTuple):
+    """The rows `low` to `high` of a panel; `starts` is true for the first of a part."""
+
+    low: int
+    high: int
+    starts: bool
+    panel: Panel
+
+
+def panels(width: int) -> list[Panel]:
+    """Panels of whole tiles that together have so many columns. They see a tile more on both sides."""
+    tiles = -(-width // TILE)
+    count = -(-tiles // ACROSS)
+    cuts = [*(TILE * (tiles * k // count) for k in range(count)), width]
+    return [Panel(low, high, max(low - TILE, 0), min(high + TILE, width)) for low, high in pairwise(cuts)]
 
 
 class Worker:
@@ -224,14 +258,14 @@ class Worker:
             raise ModelError("ncnn failed, perhaps for want of memory: allow less memory.")
         return result
 
-    def run(self, inputs: Mapping[str, Any], output: str, target: Map) -> None:
-        """Puts a result into `target`, without the columns that it has more."""
+    def run(self, inputs: Mapping[str, Any], output: str, target: Map, left: int = 0) -> None:
+        """Puts a result into `target`, without the columns that it has more, `left` of them on the left."""
         result = self.extract(inputs, output)
         group, size = result.elempack, result.elemsize
         result.w, result.cstep = result.w * group, result.cstep * group
         result.elempack, result.elemsize = 1, size // group
         made = result.numpy()
-        target[:] = made.reshape(*made.shape[:2], -1, group)[:, :, : target.shape[2]]
+        target[:] = made.reshape(*made.shape[:2], -1, group)[:, :, left : left + target.shape[2]]
 
 
 def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Map:
@@ -251,12 +285,21 @@ def view(whole: Map, low: int, high: int) -> Any:
     return mat
 
 
-def copied(band: Map, scratch: Map) -> Any:
-    """A band without the border's columns for ncnn, in `scratch`.
+class Scratch:
+    """Memory for a part of a map, whose rows and channels follow each other there, as ncnn needs it."""
 
-    Some layers need it: they do not heed that the channels of a view are not one after the other.
-    """
-    inner = band[:, :, 1:-1]
-    copy = scratch[: inner.size].reshape(inner.shape)
-    copy[:] = inner
-    return view(copy, 0, len(copy[0]))
+    def __init__(self) -> None:
+        self._memory = zeros((0,), np.dtype(np.uint8))
+
+    def copied(self, whole: Map, rows: slice, panel: Panel, across: int, halo: int = 0) -> Any:
+        """What a panel sees of some rows of a map, with a halo or without, followed by zeros."""
+        part = whole[:, rows.start - halo : rows.stop + halo, panel.left + 1 - halo : panel.right + 1 + halo]
+        groups, height, width, group = part.shape
+        shape = groups, height, across - 2 + 2 * halo, group
+        size = math.prod(shape) * part.itemsize
+        if size > len(self._memory):
+            self._memory = zeros((size,), np.dtype(np.uint8))
+        copy = self._memory[:size].view(part.dtype).reshape(shape)
+        copy[:, :, :width] = part
+        copy[:, :, width:] = 0
+        return view(copy, 0, height)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from thera.kernels.swin.sizes import ALIGNED_WIDTH, AREA, WIDTH, WINDOW
 from thera.models.beside import taken
-from thera.models.ncnn_bands import TILE, Bands, Job, Map, Worker, copied, view, zeros
+from thera.models.ncnn_bands import TILE, Bands, Job, Map, Scratch, Worker
 from thera.models.ncnn_graph import Attention, Convolution
 
 SHIFT = WINDOW // 2
@@ -83,7 +83,7 @@ class Tail(Job):
 
     def _work(self) -> None:
         convolutions, layers = Worker(self._bands.net), Layers(self._net, self._bands.dtype)
-        scratch = zeros((self._maps["x"][:, : self._rows].size,), self._bands.dtype)
+        seen, added = Scratch(), Scratch()
         for step, waiting in zip(self._steps, self._waiting, strict=True):
             source, target = self._maps[step.reads], self._maps[step.writes]
             if isinstance(step, Attention):
@@ -93,12 +93,13 @@ class Tail(Job):
                     layers.run(piece, source, target)
             else:
                 target = target[: step.channels // self._bands.group]
-                for low, high, _ in self._bands_of(waiting, self._rows):
-                    rows = slice(low + TILE, high + TILE)
-                    inputs = {step.source: view(source, rows.start - 1, rows.stop + 1)}
+                for band in self._bands_of(waiting, self._rows):
+                    panel, rows = band.panel, slice(band.low + TILE, band.high + TILE)
+                    inputs = {step.source: seen.copied(source, rows, panel, self._across, 1)}
                     if step.adds:
-                        inputs[step.kept] = copied(self._maps[step.adds][:, rows], scratch)
-                    convolutions.run(inputs, step.output, target[:, rows, 1 : self._width + 1])
+                        inputs[step.kept] = added.copied(self._maps[step.adds], rows, panel, self._across)
+                    part = target[:, rows, panel.low + 1 : panel.high + 1]
+                    convolutions.run(inputs, step.output, part, panel.low - panel.left)
             self._together.wait()
             self._maps.pop("trunk", None)  # frees memory
 
