@@ -118,6 +118,14 @@ def test_a_small_image_is_one_tile(model):
     assert make_plan(model, (256, 256), (1024, 1024), Options(memory=2 << 30)).tiles == 1
 
 
+def test_a_small_image_takes_no_memory_for_threads_that_have_nothing_to_do():
+    pro = thera.load("edsr-pro", "ncnn", threads=64)
+    assert make_plan(pro, (40, 40), (80, 80), Options(memory=500 << 20)).tiles == 1
+    few = thera.load("edsr-pro", "ncnn", threads=2)
+    large = [make_plan(m, (2000, 2000), (4000, 4000), Options(memory=64 << 30)).memory for m in (few, pro)]
+    assert large[1] > large[0] + (1 << 30)
+
+
 def test_too_little_memory_is_said_before_anything_is_computed(model):
     with pytest.raises(InvalidInput, match="--memory"):
         make_plan(model, (3000, 4000), (6000, 8000), Options(memory=100 << 20))

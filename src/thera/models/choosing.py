@@ -1,4 +1,4 @@
-"""Which engine runs a model fastest on this machine: measured in about a second, then remembered.
+"""Which engine runs a model fastest on this machine: measured in a second, Pro in a few, then remembered.
 
 Other programs can disturb a measurement. So the best time of each engine is kept, and the first runs measure
 again until two of them agree.
@@ -23,7 +23,7 @@ from thera.files import recalled, remember
 from thera.models.engine import FileEngine
 
 SIDE, ROUNDS = 96, 3  # of the measurement: pixels of the square input, calls of each engine
-GAIN = 1.05  # an engine must be this many times as fast as the reference to be chosen
+GAIN = 1.05  # an engine must be this many times as fast as the reference to be chosen; tiles gain more
 FILE = "engines.json"  # in the folder of caches
 PACKAGES = ("ncnn", "onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "openvino", "thera")
 

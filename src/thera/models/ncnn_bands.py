@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from threading import Barrier, BrokenBarrierError, Event, Thread
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import ncnn
 import numpy as np
@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from thera.errors import ModelError
 from thera.field.threads import on_all_cores
 from thera.models.beside import taken
-from thera.models.ncnn_graph import Stage
+from thera.models.ncnn_graph import LEAST, Stage
 
 Map = NDArray[Any]
 
 TILE = 4  # the side of the squares that ncnn's Winograd transforms compute
 ALIGNMENT = 64  # bytes of the longest vectors
-LEAST, PART = 16, 192  # rows that are worth a thread, and that it takes at once, about
+PART = 192  # rows that a thread takes at once, about
 TILES = 200  # of a band, about: they take 6 MB in ncnn
 ACROSS = 80  # of a band, at most: those of wide images would take more memory than the caches have
 
@@ -50,7 +50,7 @@ class Bands:
     def features(self, image: Map, cancelled: Event) -> NDArray[np.float32]:
         """Rows × columns × channels, for a normalised image of 3 × rows × columns."""
         trunk = Trunk(self, image, cancelled)
-        values = self.tail(self, trunk.result(), cancelled) if self.tail else trunk.result()
+        values = self.tail.result(self, trunk.result(), cancelled) if self.tail else trunk.result()
         _, height, width, _ = values.shape
         features = np.empty((height, width, len(values) * self.group), np.float32)
 
@@ -66,8 +66,11 @@ class Bands:
         return features
 
 
-#: The rest of a network: from a map without its border to another.
-Tail = Callable[[Bands, Map, Event], Map]
+class Tail(Protocol):
+    """The rest of a network, after its stages."""
+
+    def result(self, bands: Bands, trunk: Map, cancelled: Event) -> Map:
+        """From a map without its border to another."""
 
 
 class Job(ABC):

@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from thera.errors import ModelError
-from thera.kernels.swin.sizes import ALIGNED_WIDTH, AREA, HEAD, HEADS, WIDTH, WINDOW
+from thera.kernels.swin.sizes import ALIGNED_WIDTH, AREA, GROUPS, HEAD, HEADS, WIDTH, WINDOW
 from thera.networks.spec import Spec
 
 FLOAT32 = b"\0\0\0\0"  # the tag of weights that are stored as float32
+LEAST = 16  # rows of an image that are worth a thread
 BLOCKS = 16  # residual blocks of EDSR
 WIDENING = {6: (64, 96), 14: (96, 128)}  # the layers of Plus that change the width; the others are blocks
-GROUPS = (7, 6)  # Swin layers in each residual group of Pro
 
 
 def can_build(spec: Spec) -> bool:
     """True for networks that ncnn can run."""
-    return spec.backbone == "edsr" and spec.heat and spec.renderable
+    return spec.backbone == "edsr" and spec.renderable
 
 
 def build(spec: Spec, tensors: Mapping[str, np.ndarray], source: str, bands: bool = False) -> Graph:

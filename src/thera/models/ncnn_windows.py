@@ -16,12 +16,11 @@ import ncnn
 import numpy as np
 from numpy.typing import NDArray
 
-from thera.kernels.swin.sizes import ALIGNED_WIDTH, AREA, WIDTH, WINDOW
+from thera.kernels.swin.sizes import ALIGNED_WIDTH, AREA, SHIFT, WIDTH, WINDOW
 from thera.models.beside import taken
 from thera.models.ncnn_bands import TILE, Bands, Job, Map, Scratch, Worker
 from thera.models.ncnn_graph import Attention, Convolution
 
-SHIFT = WINDOW // 2
 WINDOWS = 8  # that are computed at once, at most
 APART = -100.0  # added to the logits of pixels that the cyclic shift moved together from opposite borders
 
@@ -32,11 +31,11 @@ class Windows:
     def __init__(self, net: Any, steps: Sequence[Convolution | Attention]) -> None:
         self.net, self.steps = net, steps
 
-    def __call__(self, bands: Bands, trunk: Map, cancelled: Event) -> Map:
+    def result(self, bands: Bands, trunk: Map, cancelled: Event) -> Map:
         """The features from those of EDSR, both groups × rows × columns × channels of a group."""
-        tail = Tail(self, bands, trunk, cancelled)
+        job = SwinJob(self, bands, trunk, cancelled)
         del trunk  # frees memory
-        return tail.result()
+        return job.result()
 
 
 class Piece(NamedTuple):
@@ -58,7 +57,7 @@ class Piece(NamedTuple):
         return part.reshape(groups, WINDOW, self.number, WINDOW, group).transpose(2, 1, 3, 0, 4)
 
 
-class Tail(Job):
+class SwinJob(Job):
     """The features of one image."""
 
     def __init__(self, windows: Windows, bands: Bands, trunk: Map, cancelled: Event) -> None:

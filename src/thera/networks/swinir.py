@@ -18,8 +18,10 @@ from thera.kernels.swin.sizes import (
     ALIGNED_HEAD,
     ALIGNED_HIDDEN,
     ALIGNED_WIDTH,
+    GROUPS,
     HEAD,
     HEADS,
+    SHIFT,
     WIDTH,
     WINDOW,
 )
@@ -27,8 +29,6 @@ from thera.kernels.swin.sizes import (
 if TYPE_CHECKING:
     from thera.kernels.swin.weights import Folded, Parameters
 
-GROUPS = (7, 6)  # Swin layers in each residual group
-SHIFT = WINDOW // 2
 DROP_PATH = 0.1  # default stochastic depth of the last layer; the first has none
 
 

@@ -176,7 +176,7 @@ class TiledField:
         steps: Sequence[float],
         psf: Filter,
     ) -> NDArray[np.float32]:
-        """Changes values at some cells: where the filter sees equal ones only, at least 3×3, to theirs.
+        """Changes `values`, at some cells: where the filter sees only equal cells, at least 3×3, to theirs.
 
         Networks pad with zeros, so that flat saturated colours would be up to 7 levels off at the borders.
         """

@@ -17,6 +17,7 @@ from thera.field.grid import Axis, Box
 from thera.field.needed import reach
 from thera.memory import human_bytes
 from thera.models import Info, Model
+from thera.models.ncnn_graph import LEAST
 from thera.tiled.options import Options
 
 #: Bytes of working memory for rendering, and bytes of one band of float32 output.
@@ -30,7 +31,7 @@ ONNX_BYTES = ENCODER_BYTES | {"plus": 2800, "pro": 5400}
 NCNN_BYTES = {"edsr": 900, "air": 0, "plus": 500, "pro": 1700}
 VULKAN_BYTES = {"edsr": 3600, "air": 0, "plus": 5600}
 #: Bytes of the process with ncnn instead of ONNX Runtime, and bytes that each of its threads works in.
-NCNN_PROCESS, NCNN_THREAD = 136 << 20, {"air": 16 << 20, "plus": 48 << 20, "pro": 80 << 20}
+NCNN_PROCESS, NCNN_THREAD = 136 << 20, {"air": 16 << 20, "plus": 24 << 20, "pro": 40 << 20}
 #: The same of other methods' decoders, for the widest of their maps.
 DECODER_BYTES = 12_000
 #: Channels of the features that a field keeps.
@@ -121,7 +122,8 @@ def make_plan(
             all_tall = min(source[0], H + around) + around * (len(rows) - 2)
             strip = min(source[0], height + 2 * beyond) * min(source[1], W + 2 * beyond)
             for workers in _numbers(min(threads, tiles)):
-                need = fixed + workers * tall * wide * cost.pixel + strip * per_cell
+                busy = min(info.threads, workers * max(1, tall // LEAST))
+                need = fixed + workers * tall * wide * cost.pixel + busy * cost.thread + strip * per_cell
                 encoded = all_tall * all_wide
                 turns = math.ceil(tiles / workers) / tiles  # each as long as one tile
                 effort = encoded * turns * (threads / (threads // workers)) ** speed
@@ -164,11 +166,12 @@ def tile_memory(info: Info, side: int) -> int:
 
 
 class Costs(NamedTuple):
-    """Bytes: of a pixel at the peak of its encoding, of a cell of a field, of the process itself."""
+    """Bytes: of a pixel at the peak of its encoding, of a cell of a field, of the process, of a thread."""
 
     pixel: int
     cell: int
     process: int
+    thread: int
 
 
 def costs(info: Info) -> Costs:
@@ -181,7 +184,8 @@ def costs(info: Info) -> Costs:
     return Costs(
         encoder[info.spec.backbone] + encoder.get(info.spec.variant, DECODER_BYTES),
         4 * (info.members * FEATURES.get(info.spec.variant, 64) + 3),
-        NCNN_PROCESS + info.threads * NCNN_THREAD[info.spec.variant] if bands else process,
+        NCNN_PROCESS if bands else process,
+        NCNN_THREAD[info.spec.variant] if bands else 0,
     )
 
 

@@ -163,7 +163,7 @@ def train_all(
             ended = True
         # A run refers to itself, and its graph holds much of the GPU's memory.
         gc.collect()
-        torch.compiler.reset()  # of a function of which there are eight versions, PyTorch compiles no more
+        torch.compiler.reset()  # PyTorch stops compiling a function after eight versions of it
         if device.startswith("cuda"):
             torch.cuda.empty_cache()
         if not ended:

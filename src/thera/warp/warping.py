@@ -74,7 +74,9 @@ class Warp:
 
     @property
     def _fixed(self) -> int:
-        return costs(self.model.info).process + self.held + RENDER_MEMORY + PIXEL_BYTES * FRAME**2
+        info = self.model.info
+        threads = info.threads * costs(info).thread
+        return costs(info).process + threads + self.held + RENDER_MEMORY + PIXEL_BYTES * FRAME**2
 
     @property
     def side(self) -> int:

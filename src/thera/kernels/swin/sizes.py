@@ -6,5 +6,7 @@ fast memory access needs. The kernels compute with 192 and 32 instead; the surpl
 
 WINDOW = 8  # pixels on a side
 AREA = WINDOW * WINDOW
+SHIFT = WINDOW // 2  # of the windows of every second layer
+GROUPS = (7, 6)  # layers in each residual group of Pro
 WIDTH, HEADS, HEAD = 180, 6, 30
 ALIGNED_WIDTH, ALIGNED_HEAD, ALIGNED_HIDDEN = 192, 32, 384
