@@ -70,7 +70,7 @@ class Tail(Protocol):
     """The rest of a network, after its stages."""
 
     def result(self, bands: Bands, trunk: Map, cancelled: Event) -> Map:
-        """From a map without its border to another."""
+        """The features, from the last map of the stages. Neither has a border."""
 
 
 class Job(ABC):
@@ -79,7 +79,6 @@ class Job(ABC):
     def __init__(self, bands: Bands, height: int, width: int, cancelled: Event) -> None:
         self._bands, self._cancelled = bands, cancelled
         self._height, self._width = height, width
-        self._columns = width + 2
         self._panels = panels(width)
         # ncnn steps through memory in multiples of the number of tiles. Powers of two would map all steps to
         # the same few lines of a cache, which takes a third more time. So the tiles of a row are odd.
@@ -96,10 +95,10 @@ class Job(ABC):
         parts = 1 if threads == 1 else threads * max(1, height // PART // threads)
         return deque(pairwise([*(height * k // parts // TILE * TILE for k in range(parts)), height]))
 
-    def _zeros(self, channels: int, rows: int, columns: int = 0) -> Map:
+    def _zeros(self, channels: int) -> Map:
+        """A map of the whole image."""
         group = self._bands.group
-        shape = channels // group, rows + TILE + 1, columns or self._columns, group
-        return zeros(shape, self._bands.dtype)
+        return zeros((channels // group, self._height + TILE + 1, self._width + 2, group), self._bands.dtype)
 
     def _inner(self, whole: Map) -> Map:
         return whole[:, TILE:-1, 1 : self._width + 1]
@@ -149,12 +148,12 @@ class Trunk(Job):
         _, height, width = image.shape
         super().__init__(bands, height, width, cancelled)
         self._waiting = [self._parts() for _ in bands.stages]
-        source = zeros((3, height + TILE + 1, self._columns, 1), np.dtype(np.float32))
+        source = zeros((3, height + TILE + 1, width + 2, 1), np.dtype(np.float32))
         self._inner(source)[..., 0] = image
         widest = max(stage.channels for stage in bands.stages)
         # The image, the first map, and two that take turns.
-        self._maps = [source, self._zeros(bands.stages[0].channels, height)]
-        self._maps += [self._zeros(widest, height) for _ in range(2)]
+        self._maps = [source, self._zeros(bands.stages[0].channels)]
+        self._maps += [self._zeros(widest) for _ in range(2)]
 
     def _map(self, turn: int) -> Map:
         """The result of a stage; that of stage -1 is the image."""
@@ -171,7 +170,8 @@ class Trunk(Job):
     def _work(self) -> None:
         """Computes parts of every stage, as long as there are some."""
         worker, seen, added = Worker(self._bands.net), Scratch(), Scratch()
-        middle = self._zeros(self._bands.stages[0].channels, self._rows, self._across)
+        shape = len(self._map(0)), self._rows + TILE + 1, self._across, self._bands.group
+        middle = zeros(shape, self._bands.dtype)
         for turn, (stage, parts) in enumerate(zip(self._bands.stages, self._waiting, strict=True)):
             source, output = self._map(turn - 1), self._map(turn)
             kept = self._map(0) if stage.keeps_first else source
@@ -235,7 +235,7 @@ class Band(NamedTuple):
 
 
 def panels(width: int) -> list[Panel]:
-    """Panels of whole tiles that together have so many columns. They see a tile more on both sides."""
+    """The panels of an image of this width. Each is computed from one tile more on both sides."""
     tiles = -(-width // TILE)
     count = -(-tiles // ACROSS)
     cuts = [*(TILE * (tiles * k // count) for k in range(count)), width]

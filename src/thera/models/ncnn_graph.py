@@ -204,7 +204,7 @@ class Graph:
     ) -> str:
         """A convolution with bias. A shape of two numbers is that of a 1×1 convolution.
 
-        `act`: settings of what follows. `wide`: a shape that zeros fill up.
+        `act`: ncnn's settings of the activation after it. `wide`: a larger shape; zeros fill the rest of it.
         """
         side = shape[2] if len(shape) == 4 else 1
         pad = side // 2 * self._padded

@@ -64,10 +64,10 @@ class SwinJob(Job):
         rows, columns = (reflected(n) for n in trunk.shape[1:3])
         super().__init__(bands, len(rows), len(columns), cancelled)
         self._net, self._steps, self._shape = windows.net, windows.steps, trunk.shape
-        source = self._zeros(trunk.shape[0] * bands.group, self._height)
+        source = self._zeros(trunk.shape[0] * bands.group)
         self._inner(source)[:] = trunk[:, rows][:, :, columns]
         self._maps = {"trunk": source}
-        self._maps |= {name: self._zeros(ALIGNED_WIDTH, self._height) for name in "fxy"}
+        self._maps |= {name: self._zeros(ALIGNED_WIDTH) for name in "fxy"}
         self._waiting: list[deque[Any]] = [
             self._parts() if isinstance(step, Convolution) else self._pieces(step.shifted)
             for step in self._steps
