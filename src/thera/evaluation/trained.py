@@ -19,10 +19,9 @@ from thera.evaluation.tables import BENCHMARKS, markdown_grid, published_metric,
 from thera.field.psf import NYQUIST_KAPPA
 
 TRAINED = "Trained and measured by `thera ablations`, every row with the same budget"
-METHODS = "[Methods](methods.md) that compute more have seen fewer patches."
-FAVOUR = (
-    "A backbone that was trained as a part of a Thera model may favour Thera; its heat fields also have GPU "
-    "kernels of their own, where other decoders run what PyTorch compiles."
+METHODS = (
+    "[Methods](methods.md) that compute more have seen fewer patches. Thera's heat fields have GPU kernels of "
+    "their own, where other decoders run what PyTorch compiles."
 )
 
 
@@ -94,7 +93,7 @@ def total_ms(record: Record) -> float:
 def sections(folder: Path, bench: Sequence[Record]) -> list[str]:
     """The page's sections of everything that was trained, one for each file of measurements."""
     kinds: dict[str, tuple[str, str, Callable[[list[Record]], str]]] = {
-        "methods": ("Methods, trained alike", f"{METHODS} {FAVOUR}", methods_markdown),
+        "methods": ("Methods, trained alike", METHODS, methods_markdown),
         "kernels": ("Trained on other downsamplers", "", methods_markdown),
         "ablation": ("Ablations", "", ablation_markdown),
     }
