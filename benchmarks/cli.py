@@ -4,7 +4,8 @@
 
 - start-up: `thera --version`, and `import thera` against `import numpy, PIL`;
 - a 256×256 image at ×4, file to file and process start included, over the bare encoder's time;
-- the rate of all cores over that of one, for a picture of 1.2 megapixels and a folder of two, file to file;
+- the rate of all cores over that of one, file to file: a picture of 1.2 megapixels, which is one tile, one of
+  2.1, which Air encodes in several, and a folder of two of 1.2;
 - peak resident memory against the size of the output, for a format written as it comes and one that is not.
 
 Medians of a few repetitions, processes started one after the other.
@@ -102,8 +103,10 @@ def cores(folder: Path, model_name: str, repetitions: int) -> None:
     (folder / "out").mkdir()
     for name in ("a.png", "b.png"):
         photograph(1100).save(pictures / name)
+    photograph(1440).save(folder / "large.png")
     options = ["-m", "thera", "upscale", "-s", "2", "-m", model_name, "-q", "--overwrite"]
-    for given in (pictures / "a.png", pictures):
+    cases = {"1.2 megapixels": pictures / "a.png", "2.1 megapixels": folder / "large.png"}
+    for kind, given in (cases | {"a folder of two": pictures}).items():
         arguments = [*options, str(given), "--out", str(folder / "out")]
         best = {"1": float("inf"), str(default_threads()): float("inf")}
         for _ in range(repetitions):
@@ -111,7 +114,6 @@ def cores(folder: Path, model_name: str, repetitions: int) -> None:
                 took = median_seconds(lambda: run(*arguments, "--threads", threads), 1)  # noqa: B023
                 best[threads] = min(best[threads], took)
         (_, one), (count, many) = best.items()
-        kind = "a folder of two" if given.is_dir() else "one picture"
         print(f"{kind:<21} {one:.1f} s on one core, {many:.1f} s on {count}; ratio {one / many:.2f}")
 
 

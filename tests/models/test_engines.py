@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from threading import Event
 
 import numpy as np
@@ -59,6 +60,66 @@ def test_features_do_not_depend_on_how_ncnn_cuts_an_image_into_bands(name, engin
         for engine in (engines[name][1], several):
             difference = np.abs(engine.features(image) - whole).max()
             assert difference == 0 if name == "edsr-air" else difference < 1e-5
+
+
+def test_a_thread_goes_on_with_the_next_stage_while_another_ends_this_one():
+    from thera.models.ncnn_bands import Order
+
+    order = Order(stages=2, parts=4)
+    slow, fast = order.tasks(), order.tasks()
+    assert next(fast) == (0, 0)
+    assert next(fast) == (0, 1)
+    assert next(fast) == (0, 2)
+    assert next(slow) == (0, 3)
+    assert [next(fast), next(fast)] == [(1, 0), (1, 1)]  # which read nothing of part 3
+    waiting = threading.Thread(target=lambda: parts.append(next(fast)), daemon=True)
+    parts: list[tuple[int, int]] = []
+    waiting.start()
+    waiting.join(0.05)
+    assert waiting.is_alive() and not parts  # part 2 of stage 1 reads part 3
+    assert next(slow) == (1, 3)
+    waiting.join(10)
+    assert parts == [(1, 2)]
+    assert [*slow, *fast] == []
+
+
+@pytest.mark.parametrize(("threads", "parts"), [(1, 1), (2, 2), (2, 5), (3, 4), (4, 4)])
+def test_each_part_is_computed_once_after_those_that_it_reads_and_before_they_are_overwritten(threads, parts):
+    from thera.models.ncnn_bands import Order
+
+    order, rows, stages = Order(30, parts), [[0] * parts for _ in range(2)], []
+
+    def work() -> None:
+        for stage, part in order.tasks():
+            beside = slice(max(part - 1, 0), part + 2)
+            before = rows[stage % 2][beside]
+            time.sleep(0.0001 * ((7 * stage + 3 * part) % 4))  # some parts take longer
+            read = rows[stage % 2][beside]
+            rows[1 - stage % 2][part] = stage + 1
+            stages.append((stage, part, set(before) | set(read)))
+
+    team = [threading.Thread(target=work, daemon=True) for _ in range(threads)]
+    for thread in team:
+        thread.start()
+    for thread in team:
+        thread.join(30)
+    assert sorted(task[:2] for task in stages) == [(s, p) for s in range(30) for p in range(parts)]
+    assert all(read == {stage} for stage, _, read in stages)  # the result of the stage before
+
+
+def test_who_waits_for_a_part_ends_if_another_thread_fails():
+    from thera.models.ncnn_bands import Order
+
+    order = Order(stages=2, parts=1)
+    failing, parts = order.tasks(), []
+    next(failing)
+    waiting = threading.Thread(target=lambda: parts.extend(order.tasks()), daemon=True)
+    waiting.start()
+    waiting.join(0.05)
+    assert waiting.is_alive()
+    order.stop()
+    waiting.join(10)
+    assert not waiting.is_alive() and parts == []
 
 
 def test_an_error_in_one_of_several_threads_ends_the_others(monkeypatch):
@@ -429,6 +490,7 @@ def test_calls_of_onnx_runtime_share_one_pool_and_bring_a_thread_each(monkeypatc
 def test_the_program_ends_while_a_daemon_thread_waits_for_images_side_by_side():
     code = """
 import threading
+import time
 from thera.models import engine
 from thera.models.beside import side_by_side
 engine.ENDING_SECONDS = 600

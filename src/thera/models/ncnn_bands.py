@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from threading import Barrier, BrokenBarrierError, Event, Thread
+from threading import BrokenBarrierError, Condition, Event, Thread
 from typing import Any, NamedTuple, Protocol
 
 import ncnn
@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from thera.errors import ModelError
 from thera.field.threads import on_all_cores
-from thera.models.beside import taken
 from thera.models.ncnn_graph import LEAST, Stage
 
 Map = NDArray[Any]
+Part = tuple[int, int]  # rows, from and to
 
 TILE = 4  # the side of the squares that ncnn's Winograd transforms compute
 ALIGNMENT = 64  # bytes of the longest vectors
@@ -87,13 +87,12 @@ class Job(ABC):
         self._threads = max(1, min(bands.threads, height // LEAST))
         own = max(1, height // self._threads // TILE)
         self._rows = TILE * max(1, min(own, round(TILES / tiles)))  # of a band
-        self._together = Barrier(self._threads)
 
-    def _parts(self) -> deque[tuple[int, int]]:
-        """As many parts for each thread; one that other programs slow down leaves some to the others."""
+    def _parts(self) -> list[Part]:
+        """Rows for each thread; one that other programs slow down leaves some to the others."""
         height, threads = self._height, self._threads
-        parts = 1 if threads == 1 else threads * max(1, height // PART // threads)
-        return deque(pairwise([*(height * k // parts // TILE * TILE for k in range(parts)), height]))
+        parts = 1 if threads == 1 else max(threads, height // PART)
+        return list(pairwise([*(height * k // parts // TILE * TILE for k in range(parts)), height]))
 
     def _zeros(self, channels: int) -> Map:
         """A map of the whole image."""
@@ -112,7 +111,7 @@ class Job(ABC):
                 self._work()
             except BaseException as error:
                 errors.append(error)
-                self._together.abort()
+                self._stop()
 
         # Daemons: others would keep the program from ending until the image is done.
         threads = [Thread(target=work, daemon=True) for _ in range(self._threads - 1)]
@@ -128,17 +127,56 @@ class Job(ABC):
     def _work(self) -> None:
         """What each thread does."""
 
+    @abstractmethod
+    def _stop(self) -> None:
+        """Ends the waiting of all threads, since one of them has failed."""
+
     def _check(self) -> None:
         if self._cancelled.is_set():
             raise RuntimeError("The encoding was cancelled.")
 
-    def _bands_of(self, parts: deque[tuple[int, int]], height: int) -> Iterator[Band]:
-        """The bands of parts that no thread has taken."""
-        while (part := taken(parts)) is not None:
-            for panel in self._panels:
-                for low in range(*part, height):
-                    self._check()
-                    yield Band(low, min(low + height, part[1]), low == part[0], panel)
+    def _bands_of(self, part: Part, height: int) -> Iterator[Band]:
+        for panel in self._panels:
+            for low in range(*part, height):
+                self._check()
+                yield Band(low, min(low + height, part[1]), low == part[0], panel)
+
+
+class Order:
+    """Hands out the parts of all stages to threads, in order.
+
+    A part of a stage reads its own rows and some of the parts beside it, which the stage before must have
+    made. So a thread goes on with the next stage while others end this one. Two maps are enough: a part
+    overwrites what only the same three parts of the stage before have read.
+    """
+
+    def __init__(self, stages: int, parts: int) -> None:
+        self._waiting = deque((stage, part) for stage in range(stages) for part in range(parts))
+        self._made = [0] * parts  # stages of each part
+        self._changed, self._stopped = Condition(), False
+
+    def tasks(self) -> Iterator[tuple[int, int]]:
+        """Stages and parts for one thread. Each is done when the thread asks for the next."""
+        while (task := self._next()) is not None:
+            yield task
+            with self._changed:
+                self._made[task[1]] += 1
+                self._changed.notify_all()
+
+    def _next(self) -> tuple[int, int] | None:
+        with self._changed:
+            if not self._waiting:
+                return None
+            stage, part = self._waiting.popleft()
+            beside = slice(max(part - 1, 0), part + 2)
+            self._changed.wait_for(lambda: self._stopped or min(self._made[beside]) >= stage)
+            return None if self._stopped else (stage, part)
+
+    def stop(self) -> None:
+        """No thread gets another task, nor waits for one."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
 
 
 class Trunk(Job):
@@ -147,7 +185,8 @@ class Trunk(Job):
     def __init__(self, bands: Bands, image: Map, cancelled: Event) -> None:
         _, height, width = image.shape
         super().__init__(bands, height, width, cancelled)
-        self._waiting = [self._parts() for _ in bands.stages]
+        self._rows_of = self._parts()
+        self._order = Order(len(bands.stages), len(self._rows_of))
         source = zeros((3, height + TILE + 1, width + 2, 1), np.dtype(np.float32))
         self._inner(source)[..., 0] = image
         widest = max(stage.channels for stage in bands.stages)
@@ -168,17 +207,19 @@ class Trunk(Job):
         return values
 
     def _work(self) -> None:
-        """Computes parts of every stage, as long as there are some."""
+        """Computes parts of stages, as long as there are some."""
         worker, seen, added = Worker(self._bands.net), Scratch(), Scratch()
         shape = len(self._map(0)), self._rows + TILE + 1, self._across, self._bands.group
         middle = zeros(shape, self._bands.dtype)
-        for turn, (stage, parts) in enumerate(zip(self._bands.stages, self._waiting, strict=True)):
-            source, output = self._map(turn - 1), self._map(turn)
+        before = 0
+        for turn, part in self._order.tasks():
+            stage, source, output = self._bands.stages[turn], self._map(turn - 1), self._map(turn)
             kept = self._map(0) if stage.keeps_first else source
-            if len(output) != len(source):
+            if turn != before and len(output) != len(source):
                 worker = Worker(self._bands.net)  # frees memory, for nothing has the same size as before
+            before = turn
             height = self._rows // 2 if stage.expands else self._rows
-            for band in self._bands_of(parts, height):
+            for band in self._bands_of(self._rows_of[part], height):
                 panel, rows = band.panel, slice(band.low + TILE, band.high + TILE)
                 if stage.middle:
                     self._go_on(worker, stage, source, middle, band, seen)
@@ -189,7 +230,9 @@ class Trunk(Job):
                     inputs[stage.kept] = added.copied(kept, rows, panel, self._across)
                 target = output[:, rows, panel.low + 1 : panel.high + 1]
                 worker.run(inputs, stage.output, target, panel.low - panel.left)
-            self._together.wait()
+
+    def _stop(self) -> None:
+        self._order.stop()
 
     def _go_on(
         self, worker: Worker, stage: Stage, source: Map, middle: Map, band: Band, seen: Scratch

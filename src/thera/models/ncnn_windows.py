@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from threading import Event
+from threading import Barrier, Event
 from typing import Any, NamedTuple
 
 import ncnn
@@ -69,9 +69,10 @@ class SwinJob(Job):
         self._maps = {"trunk": source}
         self._maps |= {name: self._zeros(ALIGNED_WIDTH) for name in "fxy"}
         self._waiting: list[deque[Any]] = [
-            self._parts() if isinstance(step, Convolution) else self._pieces(step.shifted)
+            deque(self._parts()) if isinstance(step, Convolution) else self._pieces(step.shifted)
             for step in self._steps
         ]
+        self._together = Barrier(self._threads)
 
     def result(self) -> Map:
         self._run()
@@ -87,12 +88,13 @@ class SwinJob(Job):
             source, target = self._maps[step.reads], self._maps[step.writes]
             if isinstance(step, Attention):
                 layers.start(step)
-                while (piece := taken(waiting)) is not None:
+                for piece in left(waiting):
                     self._check()
                     layers.run(piece, source, target)
             else:
                 target = target[: step.channels // self._bands.group]
-                for band in self._bands_of(waiting, self._rows):
+                bands = (band for part in left(waiting) for band in self._bands_of(part, self._rows))
+                for band in bands:
                     panel, rows = band.panel, slice(band.low + TILE, band.high + TILE)
                     inputs = {step.source: seen.copied(source, rows, panel, self._across, 1)}
                     if step.adds:
@@ -101,6 +103,9 @@ class SwinJob(Job):
                     convolutions.run(inputs, step.output, part, panel.low - panel.left)
             self._together.wait()
             self._maps.pop("trunk", None)  # frees memory
+
+    def _stop(self) -> None:
+        self._together.abort()
 
     def _pieces(self, shifted: bool) -> deque[Piece]:
         """All windows, a few of a row at a time."""
@@ -154,6 +159,12 @@ class Layers:
             mask = self._step.table[positions()].transpose(2, 0, 1)[:, None] + separation(*key)
             self._masks[key] = np.ascontiguousarray(mask.reshape(-1, AREA, AREA))  # as ncnn takes it to be
         return self._masks[key]
+
+
+def left(waiting: deque[Any]) -> Iterator[Any]:
+    """What no thread has taken."""
+    while (item := taken(waiting)) is not None:
+        yield item
 
 
 def alike(mat: Any, windows: Map) -> Iterator[tuple[Map, Map]]:
