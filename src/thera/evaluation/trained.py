@@ -20,8 +20,8 @@ from thera.field.psf import NYQUIST_KAPPA
 
 TRAINED = "Trained and measured by `thera ablations`, every row with the same budget"
 METHODS = (
-    "[Methods](methods.md) that compute more have seen fewer patches. Thera's heat fields have GPU kernels of "
-    "their own, where other decoders run what PyTorch compiles."
+    "[Methods](methods.md) that compute more have seen fewer patches. Thera's heat fields have GPU kernels "
+    "of their own, where other decoders run what PyTorch compiles."
 )
 
 
