@@ -19,6 +19,7 @@ from thera.models.weights import load_safetensors, save_safetensors
 from thera.training import ablations, rows
 from thera.training import run as training_run
 from thera.training.checkpoint import load as load_state
+from thera.training.config import Config
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -106,6 +107,14 @@ def test_methods_of_a_folder_are_trained_alike_from_one_backbone(trial, tmp_path
         trained["backbone.tail.weight"], start["backbone.tail.weight"], atol=1e-3, rtol=1e-3
     )
     assert (runs / "air.safetensors").stat().st_size < 2.2 * 1_228_801 + 50_000  # bytes: 16 bits a weight
+
+
+def test_a_part_of_a_start_leaves_all_other_weights_random():
+    config = Config.parse({"start": "edsr-air", "start_part": "backbone", "network": {"variant": "air"}})
+    shipped = load_network("edsr-air")[0].state_dict()
+    begun = training_run.initial_network(config)[0].state_dict()
+    assert torch.equal(begun["backbone.tail.weight"], shipped["backbone.tail.weight"])
+    assert not torch.allclose(begun["head.weight"], shipped["head.weight"], atol=1e-3)
 
 
 def test_folders_that_cannot_be_trained_are_refused(trial, tmp_path):
