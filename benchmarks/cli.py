@@ -5,7 +5,8 @@
 - start-up: `thera --version`, and `import thera` against `import numpy, PIL`;
 - a 256×256 image at ×4, file to file and process start included, over the bare encoder's time;
 - the rate of all cores over that of one, file to file: a picture of 1.2 megapixels, which is one tile, one of
-  2.1, which Air encodes in several, and a folder of two of 1.2;
+  2.1, which Air encodes in several, and a folder of two of 1.2. Beside it, what the machine has to give: the
+  rate of as many programs side by side, with one thread each. Cores share caches and memory;
 - peak resident memory against the size of the output, for a format written as it comes and one that is not.
 
 Medians of a few repetitions, processes started one after the other.
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -97,24 +99,34 @@ def end_to_end(folder: Path, model_name: str, repetitions: int) -> None:
 
 
 def cores(folder: Path, model_name: str, repetitions: int) -> None:
-    """One core and all cores in turn; the best of each counts, so that other programs change little."""
+    """One core, all cores, and a program on each core, in turn; medians of the ratios of each turn."""
     pictures = folder / "pictures"
     pictures.mkdir()
     (folder / "out").mkdir()
     for name in ("a.png", "b.png"):
         photograph(1100).save(pictures / name)
     photograph(1440).save(folder / "large.png")
-    options = ["-m", "thera", "upscale", "-s", "2", "-m", model_name, "-q", "--overwrite"]
+    count = default_threads()
     cases = {"1.2 megapixels": pictures / "a.png", "2.1 megapixels": folder / "large.png"}
     for kind, given in (cases | {"a folder of two": pictures}).items():
-        arguments = [*options, str(given), "--out", str(folder / "out")]
-        best = {"1": float("inf"), str(default_threads()): float("inf")}
-        for _ in range(repetitions):
-            for threads in best:
-                took = median_seconds(lambda: run(*arguments, "--threads", threads), 1)  # noqa: B023
-                best[threads] = min(best[threads], took)
-        (_, one), (count, many) = best.items()
-        print(f"{kind:<21} {one:.1f} s on one core, {many:.1f} s on {count}; ratio {one / many:.2f}")
+
+        def scale(threads: int, out: str = "out", given: Path = given) -> None:
+            options = ["-s", "2", "-m", model_name, "-q", "--overwrite", "--threads", str(threads)]
+            run("-m", "thera", "upscale", str(given), "--out", f"{folder / out}/", *options)
+
+        def side_by_side(scale: Callable[[int, str], None] = scale) -> None:
+            with ThreadPoolExecutor(count) as pool:
+                list(pool.map(scale, [1] * count, [f"out{i}" for i in range(count)]))
+
+        works = (lambda: scale(1), lambda: scale(count), side_by_side)
+        turns = [[median_seconds(work, 1) for work in works] for _ in range(repetitions)]
+        one, many, _ = (min(times) for times in zip(*turns, strict=True))
+        ours = statistics.median(one / many for one, many, _ in turns)
+        given_by_machine = statistics.median(count * one / beside for one, _, beside in turns)
+        print(
+            f"{kind:<21} {one:.1f} s on one core, {many:.1f} s on {count}; ratio {ours:.2f}, and"
+            f" {given_by_machine:.2f} for {count} programs side by side"
+        )
 
 
 def memory(folder: Path, model_name: str, sides: list[int]) -> None:

@@ -31,7 +31,7 @@ Part = tuple[int, int]  # rows, from and to
 TILE = 4  # the side of the squares that ncnn's Winograd transforms compute
 ALIGNMENT = 64  # bytes of the longest vectors
 PART = 192  # rows that a thread takes at once, about
-TILES = 200  # of a band, about: they take 6 MB in ncnn
+TILES = 130  # of a band, about: they take 4 MB in ncnn, for threads share a cache
 ACROSS = 80  # of a band, at most: those of wide images would take more memory than the caches have
 
 
