@@ -1,10 +1,10 @@
-"""Thera in ComfyUI. This folder, or a clone of the whole repository, goes into ComfyUI's `custom_nodes`."""
+"""Thera in ComfyUI: this folder, or a link to it, goes into ComfyUI's `custom_nodes`."""
 
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-if find_spec("thera") is None:  # a clone brings its own
+if find_spec("thera") is None:  # where this folder is a link into a clone, that brings it
     sys.path.append(str(Path(__file__).resolve().parents[2] / "src"))
 
 from .nodes import TheraEncode, TheraRender, TheraUpscale

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from thera.cli import bench, eval, figures, fit, inspect
-from thera.errors import ImageFileError, InvalidInput
+from thera.errors import ImageFileError, InvalidInput, ModelError, TheraError
 
 
 @pytest.fixture
@@ -136,6 +136,27 @@ def test_inspect_draws_one_bank_only(tmp_path):
 def test_bench_without_models_needs_installed_ones(monkeypatch):
     monkeypatch.setattr("thera.models.shipped", list)
     assert "name a model or a file" in call(bench.command).output
+
+
+def test_bench_takes_an_engine_that_has_the_device_and_the_precision(monkeypatch):
+    taken = []
+
+    def measure_apart(case):
+        taken.append(case.engine)
+        raise TheraError("not measured")
+
+    monkeypatch.setattr("thera.evaluation.bench.measure_apart", measure_apart)
+    named = ("--engines", "onnx", "--device", "cpu")
+    for options in ((), ("--device", "vulkan"), ("--precision", "bf16"), named):
+        with pytest.raises(TheraError, match="not measured"):
+            call(bench.command, "edsr-air", *options)
+    assert taken == ["onnx", "auto", "auto", "onnx"]
+
+
+def test_bench_of_all_devices_takes_no_names_of_some():
+    assert "leave out what names some" in call(bench.command, "--devices", "--device", "cpu").output
+    with pytest.raises(ModelError, match="no file or model 'nosuch'"):
+        call(bench.command, "--devices", "nosuch")
 
 
 def test_degraded_inputs_have_tables_and_records_of_their_own(folder, tmp_path):

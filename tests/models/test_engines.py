@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from thera.errors import InvalidInput, MissingDependency, ModelError
-from thera.models import load, save_safetensors, shipped
+from thera.models import choosing, load, save_safetensors, shipped
 from thera.models.beside import side_by_side
 from thera.models.choosing import Candidate, choose, refresh
 from thera.models.engine import default_threads
@@ -21,6 +21,7 @@ from thera.models.ncnn_engine import NcnnEngine, vulkan_count
 from thera.models.ncnn_graph import build
 from thera.models.onnx_engine import OnnxEngine
 from thera.models.onnx_templates import complete
+from thera.models.openvino_engine import _limit_of_cpu
 from thera.models.weights import read_tensors
 from thera.networks import Spec, Thera
 
@@ -186,6 +187,45 @@ except KeyboardInterrupt:
     assert run.stdout == "interrupted\n", (run.returncode, run.stderr)
 
 
+@pytest.mark.parametrize("most", ["AVX2", "AVX512_CORE", "avx512_core_vnni"])
+def test_openvino_refuses_16_bits_that_the_environment_forbids(monkeypatch, most):
+    """They would end the program: oneDNN heeds the variable, and OpenVINO's choice of kernels does not."""
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", most)
+    assert _limit_of_cpu() == f"ONEDNN_MAX_CPU_ISA={most.upper()}"
+    with pytest.raises(InvalidInput, match="use f32"):
+        load("edsr-air", "openvino", precision="bf16")
+    assert load("edsr-air", "openvino", precision="f32").info.engine == "openvino"
+    for enough in ("", "ALL", "AVX512_CORE_BF16", "AVX512_CORE_AMX"):
+        monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", enough)
+        assert _limit_of_cpu() == ""
+
+
+def test_onnx_files_on_cuda_need_no_pytorch(tmp_path):
+    """PyTorch, where it is installed, could not read them."""
+    (tmp_path / "air.onnx").write_bytes(complete(SHIPPED["edsr-air"].safetensors))
+    assert Files(tmp_path / "air.onnx", None).candidates("cuda", "f32") == [Candidate("onnx", "cuda")]
+
+
+def test_the_comparison_of_slow_engines_takes_one_round():
+    calls = []
+
+    class Slow:
+        def asarray(self, image):
+            return image
+
+        def features(self, image):
+            calls.append(1)
+            time.sleep(0.01)
+            return image
+
+    for enough, each in ((0.0, 2), (60.0, 1 + choosing.ROUNDS)):
+        calls.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(choosing, "ENOUGH", enough)
+            choosing.measure({Candidate("slow", "cpu"): Slow})
+        assert len(calls) == each
+
+
 def test_openvino_names_the_devices_that_it_finds():
     pytest.importorskip("openvino", reason="OpenVINO is not installed")
     with pytest.raises(InvalidInput, match=r"no device 'npu:7': it has .*cpu"):
@@ -226,10 +266,10 @@ def test_what_a_device_or_a_build_does_not_have_is_said():
     ):
         with pytest.raises(InvalidInput, match=f"no {device}: install .*{package}"):
             load("edsr-air", device=device)
-    with pytest.raises(InvalidInput, match="no device 'tpu': use cpu, cuda"):
-        load("edsr-air", "onnx", "tpu")
-    with pytest.raises(InvalidInput, match="no device 'tpu': use cpu or vulkan"):
-        load("edsr-air", "ncnn", "tpu")
+    with pytest.raises(InvalidInput, match="no device 'npu': use cpu, cuda"):
+        load("edsr-air", "onnx", "npu")
+    with pytest.raises(InvalidInput, match="no device 'npu': use cpu or vulkan"):
+        load("edsr-air", "ncnn", "npu")
     with pytest.raises(InvalidInput, match="f32 or bf16, not in f16"):
         load("edsr-air", "ncnn", "cpu", "f16")
     with pytest.raises(InvalidInput, match="no 'vulkan:99'"):

@@ -98,6 +98,12 @@ def test_a_graph_for_one_size_says_so(noise):
     assert np.abs(output[0].transpose(1, 2, 0) - expected).max() < 1e-5
 
 
+def test_a_tile_that_holds_no_whole_periods_is_refused(noise):
+    """Its last pixels would be spaced otherwise than in the picture that is put together from tiles."""
+    with pytest.raises(InvalidInput, match="a multiple of 2 pixels a side, not 65: give 64"):
+        upscaler_bytes(complete(SHIPPED["edsr-air"]), "3/2", tile=65)
+
+
 def test_storage_halves_the_file_and_keeps_the_last_layer(noise):
     half, single = exported("edsr-air", 2), exported("edsr-air", 2, "f32")
     assert len(half) < 0.52 * len(single)

@@ -158,8 +158,12 @@ def test_what_an_engine_cannot_do_is_refused(air_file):
         load(air_file, precision="f8")
     with pytest.raises(InvalidInput, match="computes in f32"):
         load("edsr-air", engine="onnx", precision="bf16")
-    with pytest.raises(InvalidInput, match="There is no device 'tpu'"):
-        load(air_file, device="tpu")
+    for device in ("tpu", "cpu:1", "cuda:x", "gpu:"):
+        with pytest.raises(
+            InvalidInput, match=f"There is no device '{device}': use auto, cpu, cuda, .*vulkan"
+        ):
+            load(air_file, device=device)
+    assert load(air_file, device="CPU").info.device == "cpu"
     with pytest.raises(InvalidInput, match="finds no device 'cuda:99'"):
         load(air_file, device="cuda:99")
 

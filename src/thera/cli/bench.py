@@ -43,9 +43,7 @@ class Side(Size):
     "--engines",
     multiple=True,
     type=click.Choice(["auto", "onnx", "ncnn", "openvino", "torch"]),
-    default=["onnx"],
-    show_default=True,
-    help="What runs the models.",
+    help="What runs the models. Default: onnx, or auto with --device or --precision.",
 )
 @click.option("--device", default="auto", show_default=True, help="Where models run: cpu, cuda, …")
 @click.option("--precision", default="auto", show_default=True, help="auto, f32, tf32, bf16 or f16.")
@@ -83,6 +81,9 @@ def command(
     from thera.evaluation.records import append_records
     from thera.models import shipped
 
+    if devices and (device, precision, engines) != ("auto", "auto", ()):
+        raise click.UsageError("--devices measures all engines and devices: leave out what names some.")
+    engines = engines or ("onnx" if device == precision == "auto" else "auto",)
     names = models or tuple(model.name for model in shipped())
     if not names:
         raise click.UsageError("No model was named, and none comes with this Thera: name a model or a file.")
@@ -111,7 +112,10 @@ def show_devices(names: tuple[str, ...]) -> None:
     """A table of the engines and devices of this computer, fastest first for each precision."""
     from thera.models.choosing import SIDE
     from thera.models.devices import survey
+    from thera.models.loading import locate
 
+    for name in names:
+        locate(name)  # says which one there is not, before anything is measured
     click.echo(f"milliseconds to encode {SIDE}×{SIDE} pixels; * is what Thera takes at this precision")
     for name in names:
         click.echo(f"\n{name}")

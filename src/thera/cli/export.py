@@ -23,7 +23,7 @@ from thera.cli.convert import check_output, output_options, written
 def command(
     source: str, output: Path, scale: str | None, tile: int | None, storage: str, overwrite: bool
 ) -> None:
-    """Write MODEL as an ONNX file that runs anywhere, for images of any size. Needs thera[export].
+    """Write MODEL as an ONNX file that runs anywhere, for images of any size.
 
     \b
     thera export run/model.safetensors mine.onnx
@@ -31,7 +31,10 @@ def command(
 
     With --scale the file is one plain network, from an image (1×3×H×W, RGB in 0..1) to the image at that
     scale, for other programs that run super-resolution networks. It is for them alone: Thera itself takes
-    files without a scale, which do every scale.
+    files without a scale, which do every scale. At a fraction such as 4/3, give it images whose sides are
+    multiples of 3: at other sizes it spaces pixels by exactly 3/4, where `thera upscale` fits them.
+
+    Models that come with Thera need the package onnx with --scale, and thera[export] without.
 
     \b
     thera export edsr-plus plus-x4.onnx --scale 4

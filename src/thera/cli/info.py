@@ -92,7 +92,7 @@ def installation() -> dict[str, Any]:
         "thera": __version__,
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
         **{name: _version(name) or "not installed" for name in ("onnxruntime", "ncnn", "openvino", "torch")},
-        "devices": ["cpu", *_accelerators()],
+        "devices": _devices(),
     }
     needs: dict[str, list[str]] = {}
     with suppress(PackageNotFoundError):
@@ -117,14 +117,16 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _accelerators() -> list[str]:
-    """The devices that PyTorch finds besides the CPU."""
-    if _version("torch") is None:
-        return []
+def _devices() -> list[str]:
+    """The devices that an installed engine finds; those of CUDA with their names."""
+    from thera.models.devices import found
+
+    devices = list(dict.fromkeys(candidate.device for candidate in found()))
+    if not any(device.startswith("cuda:") for device in devices):
+        return devices
     import torch
 
-    found = [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
-    return [*found, "mps"] if torch.backends.mps.is_available() else found
+    return [f"{d} ({torch.cuda.get_device_name(d)})" if d.startswith("cuda:") else d for d in devices]
 
 
 def _model(thing: str) -> dict[str, Any]:

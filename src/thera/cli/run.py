@@ -2,9 +2,11 @@
 
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from thera.imaging.picture import Picture
     from thera.models import Model
 
+#: Seconds that a model may take to load before somebody is told.
+PATIENCE = 1.5
+
 Record = dict[str, Any]  # the result of a file, as --json prints it
 
 
@@ -43,9 +48,25 @@ class Scaler:
         self._left = ""  # how long the other files will take
         # The model loads in another thread while this one imports the rest and reads the image.
         first = replace(self.choice, name=DEFAULT_MODEL, strength=1.0) if self.automatic else self.choice
+        self._loading = ThreadPoolExecutor(1)
         #: The model; with `--model auto` the clean one.
-        self.loaded = ThreadPoolExecutor(1).submit(first.load).result
-        self._restoring = cache(replace(self.choice, name=RESTORING_MODEL).load)
+        self.loaded = self._load(first)
+        self._restoring = cache(lambda: self._load(replace(self.choice, name=RESTORING_MODEL))())
+
+    def _load(self, choice: ModelChoice) -> Callable[[], "Model"]:
+        """Begins to load a model. What comes back waits for it, and says so if that takes long."""
+        loading = self._loading.submit(choice.load)
+
+        def loaded() -> "Model":
+            with suppress(TimeoutError):
+                return loading.result(PATIENCE)
+            if sys.stderr.isatty():
+                compares = choice.engine == "auto" and choice.device in ("auto", "cpu")
+                why = " (the first two times, engines are compared)" if compares else ""
+                self.feedback.say(f"Opening {choice.name}{why} …")
+            return loading.result()
+
+        return cache(loaded)
 
     @property
     def automatic(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -80,6 +81,7 @@ def measure_apart(case: Case) -> Record:
     done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no message"
+        reason = re.sub(r"^thera\.errors\.\w+: ", "", reason)
         size = f"{case.width}×{case.height}"
         raise TheraError(
             f"Timing {case.model} at {size} with {case.engine} on {case.device} failed: {reason}"

@@ -22,7 +22,8 @@ from thera.errors import ModelError, TheraError
 from thera.files import recalled, remember
 from thera.models.engine import FileEngine
 
-SIDE, ROUNDS = 96, 3  # of the measurement: pixels of the square input, calls of each engine
+SIDE, ROUNDS = 96, 3  # of the measurement: pixels of the square input, calls of each engine at most
+ENOUGH = 1.0  # seconds of calls after which no further round begins
 GAIN = 1.05  # an engine must be this many times as fast as the reference to be chosen; tiles gain more
 FILE = "engines.json"  # in the folder of caches
 PACKAGES = ("ncnn", "onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "openvino", "thera")
@@ -120,7 +121,10 @@ def measure(makers: Makers, side: int = SIDE) -> tuple[dict[Candidate, FileEngin
     if not engines:
         raise ModelError(" ".join(errors))
     times = dict.fromkeys(engines, float("inf"))
-    for _ in range(ROUNDS):
+    began = perf_counter()
+    for turn in range(ROUNDS):
+        if turn and perf_counter() - began > ENOUGH:
+            break
         for candidate, engine in engines.items():
             start = perf_counter()
             float(engine.features(engine.asarray(image))[0, 0, 0])  # waits for a GPU

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,18 @@ ENGINES = ("onnx", "ncnn", "openvino", "torch")
 #: Devices that only one engine has. CUDA has two: PyTorch, and a build of ONNX Runtime.
 OWNERS = {"mps": "torch", "coreml": "onnx", "directml": "onnx", "openvino": "onnx"}
 OWNERS |= {"vulkan": "ncnn", "gpu": "openvino", "npu": "openvino"}
+NUMBERED = ("cuda", "mps", "vulkan", "gpu", "npu")  # there may be several: "cuda:1" is the second
+
+
+def check_device(device: str) -> str:
+    """A device as the engines know it: in small letters."""
+    kinds = dict.fromkeys(("auto", "cpu", "cuda", *OWNERS))
+    kind, colon, number = device.lower().partition(":")
+    if kind not in kinds or (colon and not (kind in NUMBERED and re.fullmatch("[0-9]{1,4}", number))):
+        raise InvalidInput(
+            f"There is no device {device!r}: use {', '.join(kinds)}; the second of several is cuda:1, say."
+        )
+    return device.lower()
 
 
 class Files(NamedTuple):
@@ -47,7 +60,8 @@ class Files(NamedTuple):
         if kind in OWNERS:
             return [Candidate(OWNERS[kind], device)]
         if kind not in ("auto", "cpu"):
-            without = kind == "cuda" and not installed("torch") and self.for_onnx
+            no_torch = self.weights is None or not installed("torch")
+            without = kind == "cuda" and no_torch and self.for_onnx
             return [Candidate("onnx" if without else "torch", device)]
         shipped = self.weights is not None and self.weights.parent == WEIGHTS
         if self.onnx is None and not shipped and installed("torch"):

@@ -12,7 +12,7 @@ from thera.errors import InvalidInput, ModelError
 from thera.files import reason_of
 from thera.models.choosing import Candidate, choose
 from thera.models.engine import check_precision, default_threads
-from thera.models.engines import ENGINES, Files
+from thera.models.engines import ENGINES, Files, check_device
 from thera.models.hub import download
 from thera.models.model import Model, Shared
 from thera.models.published import load_published
@@ -78,6 +78,7 @@ def load(
     if engine not in ("auto", *ENGINES):
         raise InvalidInput(f"There is no engine {engine!r}: choose one of auto, {', '.join(ENGINES)}.")
     check_precision(precision)
+    device = check_device(device)
     if threads < 0:
         raise InvalidInput(f"{threads} threads were asked for: give 1 or more, or 0 for all cores.")
     if strength != 1:

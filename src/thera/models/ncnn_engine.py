@@ -85,7 +85,10 @@ class NcnnEngine:
         if vulkan:
             index, count = int(vulkan[1] or 0), vulkan_count()
             if index >= count:
-                raise InvalidInput(f"ncnn finds {count} Vulkan devices, so no {self.device!r}: use 'cpu'.")
+                raise InvalidInput(
+                    f"ncnn finds {count} Vulkan devices, so no {self.device!r}: use 'cpu', or install"
+                    " Vulkan's loader (libvulkan1 in Debian) and the driver of your GPU."
+                )
             net.set_vulkan_device(index)
 
     def asarray(self, image: Array) -> Array:

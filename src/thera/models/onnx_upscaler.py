@@ -54,6 +54,12 @@ def upscaler_bytes(
     pixels are spaced by exactly 1/scale, where `Model.upscale` fits them to the picture.
     """
     ratio = check_scale(scale)
+    if tile and tile % ratio.denominator:
+        near = tile // ratio.denominator * ratio.denominator or ratio.denominator
+        raise InvalidInput(
+            f"At the scale {ratio} a tile has a multiple of {ratio.denominator} pixels a side, not {tile}:"
+            f" give {near}, say."
+        )
     engine = OnnxEngine(encoder, threads=1)
     model = Model(engine, engine.metadata)
     g = Graph()

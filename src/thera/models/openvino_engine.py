@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from functools import cache
 from typing import Any
 
@@ -23,6 +25,15 @@ def _core() -> Any:
     core, that memory would be gone, and the next Ctrl-C would crash the program.
     """
     return require("openvino", "openvino", "The engine 'openvino'").Core()
+
+
+def _limit_of_cpu() -> str:
+    """The environment variable that keeps OpenVINO's kernels from instructions for 16 bits, if one does."""
+    for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
+        most = os.environ.get(name, "").upper()
+        if most not in ("", "ALL", "DEFAULT") and not re.search("BF16|FP16|AMX|AVX10", most):
+            return f"{name}={most}"
+    return ""
 
 
 def devices() -> list[str]:
@@ -54,6 +65,8 @@ class OpenVinoEngine:
             known = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
             if {"bf16": "BF16", "f16": "FP16"}[precision] not in known:
                 raise InvalidInput(f"This CPU does not compute in {precision}: use f32.")
+            if limit := _limit_of_cpu():  # which OpenVINO does not heed here: its 16-bit kernels would crash
+                raise InvalidInput(f"{limit} keeps the CPU from computing in {precision}: use f32.")
         described = OnnxEngine(model, threads=1)
         self.metadata, self.head = described.metadata, described.head
         settings = {"INFERENCE_PRECISION_HINT": precision}

@@ -174,7 +174,7 @@ def _device(device: str) -> torch.device:
     try:
         found = torch.device(device)
     except RuntimeError as error:
-        raise InvalidInput(f"There is no device {device!r}: use auto, cpu, cuda, cuda:N or mps.") from error
+        raise InvalidInput(f"PyTorch has no device {device!r}: use cpu, cuda, cuda:N or mps.") from error
     count = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
     if (found.index or 0) >= count.get(found.type, 0):
         raise InvalidInput(
