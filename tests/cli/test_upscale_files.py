@@ -17,6 +17,7 @@ from thera.geo import files as geo_files
 from thera.imaging.picture import Picture
 from thera.imaging.reading import read
 from thera.imaging.writing import write
+from thera.models.choice import ModelChoice
 from thera.values.transfer import SRGB, to_light
 
 ASTRONAUT = Path(__file__).parents[2] / "docs" / "images" / "astronaut.png"
@@ -421,6 +422,33 @@ def test_an_interrupted_run_leaves_nothing_behind(tmp_path, number, status):
     assert program.returncode in (status, -number)  # a shell shows the same for both
     assert "Traceback" not in err
     assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
+
+
+def test_an_interrupted_folder_leaves_no_empty_folder_behind(tmp_path):
+    for name in ("in/a.png", "in/deep/b.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.effect_noise((1000, 1000), 60).convert("RGB").save(tmp_path / name)
+    program = start("upscale", tmp_path / "in", tmp_path / "out", "-r", "-s", 4, "-m", "edsr-air")
+    while not any((tmp_path / "out").glob(".*.part")):  # until it has begun to write
+        assert program.poll() is None, program.communicate()
+        time.sleep(0.05)
+    program.send_signal(signal.SIGINT)
+    _, err = program.communicate()
+    assert program.returncode == 130 and "no partial output was left" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+@pytest.mark.parametrize(("name", "reason"), [("a.jpg", "a_x2.jpg exists"), ("notes.txt", "is not an image")])
+def test_what_cannot_be_done_is_said_before_a_model_is_loaded(thera, tmp_path, monkeypatch, name, reason):
+    """A model may take seconds to load on a computer where it never ran."""
+    loaded = []
+    monkeypatch.setattr(ModelChoice, "load", loaded.append)
+    Image.new("RGB", (64, 64)).save(tmp_path / "a.jpg")
+    (tmp_path / "a_x2.jpg").touch()
+    (tmp_path / "notes.txt").write_text("no picture")
+    result = thera("upscale", tmp_path / name, "-s", 2, "--model", "auto")
+    assert result.status == 1 and reason in result.err
+    assert not loaded
 
 
 # Linux counts the memory of the process that starts another towards the other's peak: a small one starts it.

@@ -162,7 +162,7 @@ def test_only_rasters_are_resumed(tmp_path, far_sighted):
     Image.new("L", (8, 8)).save(tmp_path / "a.png")
     item = Item(tmp_path / "a.png", tmp_path, "b", tmp_path / "b.png")
     with pytest.raises(InvalidInput, match="--resume is for rasters"):
-        prepare(item, far_sighted("air"), Request(TargetSize(scale=2), resume=True))
+        prepare(item, lambda: far_sighted("air"), Request(TargetSize(scale=2), resume=True))
 
 
 def test_a_frame_that_cannot_be_written_ends_the_run(job, monkeypatch):

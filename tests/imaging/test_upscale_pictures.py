@@ -89,6 +89,15 @@ def test_tensors_come_back_as_they_came(model, shape):
         np.testing.assert_array_equal(flat_scaled.permute(1, 2, 0).numpy(), expected)
 
 
+@pytest.mark.parametrize("shape", [(9, 7, 3), (2, 9, 7, 4)], ids=str)
+def test_a_tensor_whose_channels_come_last_is_refused(model, shape):
+    """It would be taken for nine bands, each as wide as there are channels."""
+    torch = pytest.importorskip("torch")
+    with pytest.raises(InvalidInput, match=r"channels come first.*movedim\(-1, -3\)"):
+        thera.upscale(torch.rand(shape), 2, model=model)
+    assert thera.upscale(torch.rand(9, 7, 3), 2, model=model, groups=[]).shape == (9, 14, 6)
+
+
 def test_tensors_of_bfloat16_come_back_as_such_and_empty_batches_are_refused(model):
     torch = pytest.importorskip("torch")
     result = thera.upscale(torch.full((3, 8, 6), 0.5, dtype=torch.bfloat16), 2, model=model)

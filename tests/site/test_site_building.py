@@ -68,6 +68,11 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, picture: Path) -> None:
     shutil.copy(picture, tmp_path / "scan.tiff")
     with pytest.raises(InvalidInput, match=r"Not every browser can show .*scan\.tiff: save it as PNG"):
         write_site(tmp_path / "site", [tmp_path / "scan.tiff"])
+    (tmp_path / "empty.png").write_bytes(b"")
+    (tmp_path / "cut.png").write_bytes(picture.read_bytes()[:50])
+    for name, reason in (("empty.png", "it is empty"), ("cut.png", "")):
+        with pytest.raises(InvalidInput, match=rf"No browser could show .*{name} \({reason}"):
+            write_site(tmp_path / "site", [picture, tmp_path / name])
     with pytest.raises(InvalidInput, match="cannot run the model 'edsr-pro': choose one of edsr-air, "):
         write_site(tmp_path / "site", models=["edsr-pro"])
     with pytest.raises(InvalidInput, match="is no folder of onnxruntime-web"):

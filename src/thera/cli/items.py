@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -48,30 +48,30 @@ def find_items(sources: list[Path], output: Path | None, label: str, recursive: 
 
 
 @contextmanager
-def made_folder(item: Item, dry: bool) -> Iterator[None]:
-    """Makes the folder of an output unless it is there, and removes it again if nothing was written."""
-    named = not dry and item.output is None and item.folder != item.source.parent
-    new = [folder for folder in (item.folder, *item.folder.parents) if named and not os.path.exists(folder)]
-    if new:
-        make_folders([item])
+def made_folders(items: Sequence[Item], dry: bool = False) -> Iterator[None]:
+    """Makes the folders of outputs unless they are there, and removes those in which nothing was written."""
+    wanted = dict.fromkeys(
+        item.folder for item in items if not dry and item.output is None and item.folder != item.source.parent
+    )
+    new = {part for folder in wanted for part in (folder, *folder.parents) if not os.path.exists(part)}
     try:
+        for folder in wanted:
+            _make_folder(folder)
         yield
     finally:
-        for folder in new:
-            with suppress(OSError):  # it holds the picture
+        for folder in sorted(new, key=lambda folder: len(folder.parts), reverse=True):
+            with suppress(OSError):  # it holds a picture
                 folder.rmdir()
 
 
-def make_folders(items: list[Item]) -> None:
-    """Makes the folders of all outputs, and those they lie in, unless they are there."""
-    for folder in dict.fromkeys(item.folder for item in items):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except (OSError, RuntimeError) as error:  # a circle of links is a RuntimeError
-            reason = getattr(error, "strerror", None) or error
-            if os.path.islink(folder):
-                reason = "it is a link that leads nowhere"
-            raise ImageFileError(f"The folder {folder} cannot be made: {reason}.") from error
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError) as error:  # a circle of links is a RuntimeError
+        reason = getattr(error, "strerror", None) or error
+        if os.path.islink(folder):
+            reason = "it is a link that leads nowhere"
+        raise ImageFileError(f"The folder {folder} cannot be made: {reason}.") from error
 
 
 def _folder_items(source: Path, output: Path | None, label: str, recursive: bool) -> list[Item]:

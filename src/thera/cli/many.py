@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from thera.cli.feedback import Feedback
 from thera.cli.run import Record, Scaler, done
+from thera.cli.timing import human_time
 from thera.errors import ClusterError, ImageFileError, InvalidInput, TheraError
 from thera.files import partial_stem
 from thera.geo.files import Item, Request
@@ -155,11 +156,11 @@ def scale_store(scaler: Scaler, source: Path, output: Path | None, cluster: Clus
     began = time.monotonic()
     record: Record = {"input": str(source)}
     try:
-        return (
-            record
-            | _scale_store(scaler, source, output, cluster)
-            | {"seconds": round(time.monotonic() - began, 3)}
-        )
+        record |= _scale_store(scaler, source, output, cluster)
+        seconds = time.monotonic() - began
+        if record["status"] == "done":
+            scaler.feedback.say(f"{record['output']} is done in {human_time(seconds)}.")
+        return record | {"seconds": round(seconds, 3)}
     except TheraError as error:
         return record | {"status": "failed", "error": str(error)}
 
@@ -190,9 +191,10 @@ def _scale_store(scaler: Scaler, source: Path, output: Path | None, cluster: Clu
             ModelName.of(cluster.choice(scaler)), replace(request.options, memory=memory), meaning
         )
         job = prepare_store(source, output, request.target, settings, overwrite=file.overwrite)
+        chunks = "1 chunk" if job.chunks == 1 else f"{job.chunks:,} chunks"
         scaler.feedback.say(
             f"{source} {job.source[1]}×{job.source[0]} → {job.output} {job.size[1]}×{job.size[0]}"
-            f" | {info.name} ({info.engine} on {info.device}) | {job.chunks} chunks, {tasks} at a time"
+            f" | {info.name} ({info.engine} on {info.device}) | {chunks}, {tasks} at a time"
         )
         record = done(job.output, job.source, job.size, "zarr", job.dtypes, scaler.loaded())
         record |= {"ensemble": request.options.ensemble, "tiles": job.chunks, "notes": []}

@@ -33,6 +33,27 @@ PATIENCE = 1.5
 Record = dict[str, Any]  # the result of a file, as --json prints it
 
 
+class Loading:
+    """Gives a model, which is loaded once, in another thread.
+
+    Started early, it loads while this thread imports the rest and reads the image.
+    """
+
+    def __init__(self, choice: ModelChoice, feedback: Feedback) -> None:
+        self._choice, self._feedback = choice, feedback
+        self.start = cache(lambda: ThreadPoolExecutor(1).submit(choice.load))
+
+    def __call__(self) -> "Model":
+        loading, name = self.start(), self._choice.name
+        with suppress(TimeoutError):
+            return loading.result(PATIENCE)
+        if sys.stderr.isatty():
+            compares = self._choice.engine == "auto" and self._choice.device in ("auto", "cpu")
+            why = " (the first two times, engines are compared)" if compares else ""
+            self._feedback.say(f"Opening {name}{why} …")
+        return loading.result()
+
+
 @dataclass
 class Scaler:
     """Scales files by one request, with a model that is loaded once. `dry`: only plans, writes nothing."""
@@ -46,53 +67,38 @@ class Scaler:
         limit_threads(self.choice.threads)
         self._clocks: dict[str, Clock] = {}  # of each model, by its name
         self._left = ""  # how long the other files will take
-        # The model loads in another thread while this one imports the rest and reads the image.
-        first = replace(self.choice, name=DEFAULT_MODEL, strength=1.0) if self.automatic else self.choice
-        self._loading = ThreadPoolExecutor(1)
-        #: The model; with `--model auto` the clean one.
-        self.loaded = self._load(first)
-        self._restoring = cache(lambda: self._load(replace(self.choice, name=RESTORING_MODEL))())
-
-    def _load(self, choice: ModelChoice) -> Callable[[], "Model"]:
-        """Begins to load a model. What comes back waits for it, and says so if that takes long."""
-        loading = self._loading.submit(choice.load)
-
-        def loaded() -> "Model":
-            with suppress(TimeoutError):
-                return loading.result(PATIENCE)
-            if sys.stderr.isatty():
-                compares = choice.engine == "auto" and choice.device in ("auto", "cpu")
-                why = " (the first two times, engines are compared)" if compares else ""
-                self.feedback.say(f"Opening {choice.name}{why} …")
-            return loading.result()
-
-        return cache(loaded)
+        clean = replace(self.choice, name=DEFAULT_MODEL, strength=1.0)
+        #: Gives the model; with `--model auto` the clean one.
+        self.loaded = Loading(clean if self.automatic else self.choice, self.feedback)
+        self._restoring = Loading(replace(self.choice, name=RESTORING_MODEL), self.feedback)
+        if not self.automatic:
+            self.loaded.start()
 
     @property
     def automatic(self) -> bool:
         return self.choice.name == AUTO
 
-    def _chosen(self, item: Item) -> tuple["Model", str, "Picture | None"]:
+    def _chosen(self, item: Item) -> tuple[Loading, str, "Picture | None"]:
         """With `--model auto`: the model for a file, why it was chosen, and the picture if it was read."""
         if self.request.is_raster(item):
-            return self.loaded(), "measurements are not restored", None
+            return self.loaded, "measurements are not restored", None
         from thera.imaging.traces import traces
         from thera.models import shipped
 
         try:
             picture = self.request.file.read(item.source)
         except UnreadableImage:  # GDAL may read it
-            return self.loaded(), "it is no picture", None
+            return self.loaded, "it is no picture", None
         size = picture.layout.size
         if math.prod(self.request.target.for_image(size)) <= math.prod(size):
-            return self.loaded(), "it is not enlarged", picture
+            return self.loaded, "it is not enlarged", picture
         found = traces(item.source, picture)
         reason = found.reason()
         if reason is None:
-            return self.loaded(), str(found), picture
+            return self.loaded, str(found), picture
         if RESTORING_MODEL not in [model.name for model in shipped()]:
-            return self.loaded(), f"{reason}, but no model named {RESTORING_MODEL} is installed", picture
-        return self._restoring(), reason, picture
+            return self.loaded, f"{reason}, but no model named {RESTORING_MODEL} is installed", picture
+        return self._restoring, reason, picture
 
     def attempt(self, item: Item, place: str = "") -> Record:
         """Scales one file, and returns its record. Errors are part of the record.
@@ -132,16 +138,17 @@ class Scaler:
     def _scale(self, item: Item, place: str) -> Record:
         """Reads, checks and plans a file, shows the plan, scales it, and says how long that took."""
         began = time.monotonic()
-        model, reason, picture = self._chosen(item) if self.automatic else (self.loaded(), "", None)
-        unused = []
-        if self.automatic and self.choice.strength != 1 and model is self.loaded():
-            unused = [f"--strength changes nothing here: {model.name} restores nothing that it could weaken"]
+        model, reason, picture = self._chosen(item) if self.automatic else (self.loaded, "", None)
         job = self._planned(item, model, picture) if self.dry else prepare(item, model, self.request, picture)
         if self.request.file.quality is not None and not place and not job.form.lossy:
             raise click.UsageError(
                 f"--quality is for JPEG, JPEG XL, WebP and AVIF, and this is {job.form.name.upper()}:"
                 " leave it out."
             )
+        unused = []
+        if self.automatic and self.choice.strength != 1 and model is self.loaded:
+            name = job.model.name
+            unused = [f"--strength changes nothing here: {name} restores nothing that it could weaken"]
         feedback = self.feedback
         shown = Shown(item.source, job, f", as {reason}" if reason else "", place, unused)
         clock = self._clocks.setdefault(job.model.name, Clock(job.model, self.choice.threads))
@@ -179,7 +186,7 @@ class Scaler:
                 self.feedback.say(kept)
             raise
 
-    def _planned(self, item: Item, model: "Model", picture: "Picture | None") -> "Job":
+    def _planned(self, item: Item, model: Loading, picture: "Picture | None") -> "Job":
         """The job of an item whose folder may not be there yet: it is checked where it would be made."""
         existing = item.folder
         while not os.path.isdir(existing) and existing != existing.parent:

@@ -252,7 +252,7 @@ def results(
     scheduler: str | None,
 ) -> Iterator["Record"]:
     """Scales all inputs, and gives the record of each as it ends."""
-    from thera.cli.items import file_item, find_items, made_folder, make_folders
+    from thera.cli.items import file_item, find_items, made_folders
 
     source, *others = sources
     label = scaler.request.label
@@ -268,19 +268,19 @@ def results(
             yield scale_piped(scaler, source, output)
         else:
             item = file_item(source, output, label, slashed)
-            with made_folder(item, scaler.dry):
+            with made_folders([item], scaler.dry):
                 yield scaler.attempt(item)
     else:
         items = find_items(sources, output, label, recursive)
-        if not scaler.dry:
-            scaler.loaded()  # an unknown model is refused before any folder is made
-            make_folders(items)
-        if several:
-            from thera.cli.many import Cluster, scale_files
+        if not scaler.dry and not scaler.automatic:
+            scaler.loaded()  # a model that cannot be loaded is refused once, not for every file
+        with made_folders(items, scaler.dry):
+            if several:
+                from thera.cli.many import Cluster, scale_files
 
-            yield from scale_files(scaler, items, Cluster(workers, scheduler))
-        else:
-            yield from scaler.attempt_all(items)
+                yield from scale_files(scaler, items, Cluster(workers, scheduler))
+            else:
+                yield from scaler.attempt_all(items)
 
 
 def summary(records: "list[Record]", seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +19,7 @@ from thera.tiled import Options
 from thera.values.ranges import Stretch
 
 from .ome_tiff import OmeScaling, is_ome_tiff, prepare_ome_tiff
-from .raster import is_raster
+from .raster import describe, is_raster
 from .upscaling import ALL, Choice, RasterOptions, RasterScaling, prepare_raster
 
 #: A file that is about to be scaled.
@@ -92,10 +93,11 @@ class Request:
         return form in (None, FORMATS["tiff"])
 
 
-def prepare(item: Item, model: Model, request: Request, picture: Picture | None = None) -> Job:
+def prepare(item: Item, model: Callable[[], Model], request: Request, picture: Picture | None = None) -> Job:
     """Reads or describes a file, and checks everything that scaling it needs.
 
-    `picture`: the picture in it, if it was read before.
+    `model` gives the model. It is called when the file was read and the output may be written, since a model
+    may take seconds to load. `picture`: the picture in the file, if it was read before.
     """
     source, file = item.source, request.file
     if request.is_raster(item):
@@ -110,16 +112,17 @@ def prepare(item: Item, model: Model, request: Request, picture: Picture | None 
         if not request.may_be_raster(item) or find_spec("rasterio") is None:
             raise
         try:
+            describe(source)  # before the model is loaded: most such files are no rasters either
             return _prepare_raster(item, model, request)
         except UnreadableImage:
             raise problem from None
     output = item.output or item.named(default_suffix(source, picture, file.form))
     if item.output is None:
         check_place(output, file.overwrite, source)
-    return prepare_file(picture, output, model, request.target, request.options, file)
+    return prepare_file(picture, output, model(), request.target, request.options, file)
 
 
-def _prepare_raster(item: Item, model: Model, request: Request) -> RasterScaling | OmeScaling:
+def _prepare_raster(item: Item, model: Callable[[], Model], request: Request) -> RasterScaling | OmeScaling:
     source, file = item.source, request.file
     if file.linear:
         raise InvalidInput(f"{source} is a raster, and --linear is for pictures: leave it out.")
@@ -127,6 +130,7 @@ def _prepare_raster(item: Item, model: Model, request: Request) -> RasterScaling
         raise InvalidInput(f"--print and --dpi are for pictures, and {source} is scaled as a raster.")
     own = source.suffix.lower() in FORMATS["tiff"].suffixes
     output = item.named(source.suffix if own else ".tif")
+    check_place(output, file.overwrite, source)  # before the model is loaded
     if is_ome_tiff(source):
         if request.cog or request.choice != ALL or request.resume:
             raise InvalidInput(
@@ -138,9 +142,9 @@ def _prepare_raster(item: Item, model: Model, request: Request) -> RasterScaling
                 f"--strip and --alpha data are for pictures and rasters, and {source} is an OME-TIFF: leave"
                 " them out."
             )
-        inputs = model, request.target, request.options, request.stretch, file.overwrite
+        inputs = model(), request.target, request.options, request.stretch, file.overwrite
         return prepare_ome_tiff(source, output, *inputs)
     options = RasterOptions(
         request.stretch, request.cog, file.overwrite, file.strip, file.alpha, request.choice, request.resume
     )
-    return prepare_raster(source, output, model, request.target, request.options, options)
+    return prepare_raster(source, output, model(), request.target, request.options, options)

@@ -121,7 +121,7 @@ def upscale(
     elif isinstance(image, np.ndarray):
         result = scaled(image)
     elif hasattr(image, "detach"):
-        result = _scale_tensor(image, scaled)
+        result = _scale_tensor(image, scaled, groups is not None)
     else:
         raise InvalidInput(
             f"An image of type {type(image).__name__} was given: expected a Pillow image, a NumPy array or a"
@@ -164,12 +164,17 @@ def _to_pillow(picture: Picture) -> Image.Image:
     return image
 
 
-def _scale_tensor(tensor: Any, scaled: Callable[[NDArray], NDArray]) -> Any:
+def _scale_tensor(tensor: Any, scaled: Callable[[NDArray], NDArray], grouped: bool) -> Any:
     import torch
 
     if tensor.ndim not in (2, 3, 4) or 0 in tensor.shape:
         raise InvalidInput(
             f"A tensor of shape {tuple(tensor.shape)} was given: expected H×W, C×H×W or N×C×H×W, none 0."
+        )
+    if tensor.ndim > 2 and tensor.shape[-3] > 4 and tensor.shape[-1] <= 4 and not grouped:
+        raise InvalidInput(
+            f"A tensor of shape {tuple(tensor.shape)} was given: channels come first. If they do, say"
+            " groups=[] (each is seen by itself); if they come last, give tensor.movedim(-1, -3)."
         )
     on_host = tensor.detach().cpu()
     array = (on_host.float() if tensor.dtype == torch.bfloat16 else on_host).numpy()  # which has no bfloat16

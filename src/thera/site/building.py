@@ -12,6 +12,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from thera._version import __version__
 from thera.errors import InvalidInput
 from thera.files import replacing_path
@@ -142,6 +144,12 @@ def _check(out: Path, pictures: Sequence[Path]) -> None:
             raise InvalidInput(f"There is no picture {path}: check its name.")
         if path.suffix.lower() not in PICTURES:
             raise InvalidInput(f"Not every browser can show {path}: save it as PNG, JPEG or WebP first.")
+        try:
+            with Image.open(path) as image:
+                image.load()
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            reason = "it is empty" if not path.stat().st_size else str(error)
+            raise InvalidInput(f"No browser could show {path} ({reason}): give another picture.") from error
 
 
 def _other_file(folder: Path) -> str | None:

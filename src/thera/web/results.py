@@ -115,7 +115,8 @@ def _prepared(gallery: Gallery, entry: Entry, folder: Path, order: Order, memory
     options = gallery.options(page_filter(order.filter, order.sharpness), order.ensemble, memory)
     request = Request(order.target, options, FileOptions(form, order.quality, overwrite=True))
     item = Item(entry.path, folder, f"{Path(entry.name).stem}_{order.target.label}")
-    return prepare(item, gallery.model(order.model), request, entry.picture)
+    model = gallery.model(order.model)
+    return prepare(item, lambda: model, request, entry.picture)
 
 
 def _shares(total: float, progress: Callable[[float], object]) -> Callable[[float], None]:
