@@ -69,7 +69,7 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, picture: Path) -> None:
     with pytest.raises(InvalidInput, match=r"Not every browser can show .*scan\.tiff: save it as PNG"):
         write_site(tmp_path / "site", [tmp_path / "scan.tiff"])
     (tmp_path / "empty.png").write_bytes(b"")
-    (tmp_path / "cut.png").write_bytes(picture.read_bytes()[:50])
+    (tmp_path / "cut.png").write_bytes(picture.read_bytes()[:40])
     for name, reason in (("empty.png", "it is empty"), ("cut.png", "")):
         with pytest.raises(InvalidInput, match=rf"No browser could show .*{name} \({reason}"):
             write_site(tmp_path / "site", [picture, tmp_path / name])
