@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import warnings
 from fractions import Fraction
 from pathlib import Path
@@ -86,8 +87,10 @@ def onnx_bytes(network: Network | str | Path, storage: str = "f16", metadata: An
         )
 
     sizes = {2: torch.export.Dim("height", min=1), 3: torch.export.Dim("width", min=1)}
+    # The exporter warns about its own code, and says that torchvision, which nothing here needs, is missing.
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter warns about its own code
+        warnings.simplefilter("ignore")
         program = torch.onnx.export(
             network.eval(),
             (torch.rand(1, 3, *EXAMPLE),),
