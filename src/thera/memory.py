@@ -23,6 +23,16 @@ def physical_memory() -> int | None:
         return None
 
 
+def available_memory() -> int:
+    """Bytes that programs can still take, where the system tells; otherwise half of the machine's."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            found = next(line for line in file if line.startswith("MemAvailable:"))
+        return 1024 * int(found.split()[1])
+    except (OSError, StopIteration, ValueError, IndexError):
+        return (physical_memory() or 8 << 30) // 2
+
+
 def default_memory() -> int:
     """Bytes that a job may take unless told otherwise: 4 GiB, or half of a small machine's memory."""
     return min(4 << 30, (physical_memory() or 8 << 30) // 2)

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from thera.cli.eval import command as eval_command
-from thera.errors import ImageFileError, InvalidInput
+from thera.errors import ImageFileError, InvalidInput, TheraError
 from thera.evaluation.images import check_sizes, image_sets, read
 from thera.evaluation.methods import (
     Method,
@@ -77,6 +77,17 @@ def test_a_run_measures_what_the_protocol_says(folder, tmp_path, evaluate):
     images = [read(path).pixels for path in sorted(folder.glob("*.png"))]
     expected = evaluate(lambda image, size: resize(image, size), images, [3], "psnr_y")[3]
     assert np.mean([record["psnr_y"] for record in records]) == pytest.approx(expected, abs=1e-4)
+
+
+def test_what_a_method_refuses_is_named_and_does_not_stop_the_others(folder, tmp_path):
+    def upscale(image, size):
+        raise InvalidInput("It needs 40 GiB.")
+
+    methods = [Method("large", upscale, "1", "stub"), baseline("bicubic")]
+    with pytest.raises(TheraError, match=r"not .*×2 by large: It needs 40 GiB\. \d+ more were refused"):
+        run(methods, image_sets([folder]), [2, 3], tmp_path / "o.jsonl")
+    records = read_records(tmp_path / "o.jsonl")
+    assert {record["method"] for record in records} == {"bicubic"} and len(records) >= 4
 
 
 def test_a_stopped_run_goes_on_where_it_was(folder, tmp_path):

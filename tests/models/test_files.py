@@ -119,6 +119,7 @@ def test_a_damaged_safetensors_file_is_refused(air, air_file, tmp_path):
     header = {"thera": json.dumps({**air.spec.to_dict(), "parameters": 1})}
     for change, message in (
         ({"kappa": None}, "lacks the parameter kappa"),
+        ({"kappa": torch.tensor(float("nan"))}, "numbers in kappa that are not finite"),
         ({"kappa": torch.zeros(2)}, r"kappa of shape \(2,\)"),
         ({"more": torch.zeros(2)}, "does not know: more"),
     ):

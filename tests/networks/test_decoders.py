@@ -12,6 +12,7 @@ from thera.errors import ModelError
 from thera.evaluation.resize import resize
 from thera.networks import Spec, make_network
 from thera.networks.decoders import DECODERS
+from thera.networks.decoders.ciaosr import CrossScale
 from thera.networks.network import Points
 from thera.networks.spec import DECODERS as NAMES
 from thera.networks.spec import STD
@@ -141,6 +142,14 @@ def test_cuf_is_a_depthwise_kernel_of_cosines(decoded):
         for layer in decoder.layers:
             total = F.gelu(layer(total))
         torch.testing.assert_close(colour, decoder.project(total), rtol=1e-4, atol=1e-4)
+
+
+def test_ciaosr_never_holds_the_scores_of_all_pairs_of_cells():
+    """80×80 cells have 6,400 × 1,600 pairs, 41 MB of scores; a picture of 300×300 would need 8 GB."""
+    attention, features = CrossScale().requires_grad_(False), torch.rand(1, 64, 80, 80)
+    with torch.profiler.profile(profile_memory=True) as profile:
+        attention(features)
+    assert 0 < max(event.self_cpu_memory_usage for event in profile.events()) < 10e6
 
 
 def test_ciaosr_chooses_among_four_cells_by_its_own_features(decoded):

@@ -130,6 +130,9 @@ def test_folders_that_cannot_be_trained_are_refused(trial, tmp_path):
         trial("kernels", data=None, validate=None)
     with pytest.raises(InvalidInput, match="Only the paper's ablations"):
         trial("kernels", "--at-equal-patches")
+    for options in (("--scales", "-2"), ("--scales", "999"), ("--precision", "tf32")):
+        with pytest.raises(InvalidInput):  # before anything is trained
+            trial("kernels", *options)
     assert not (tmp_path / "runs").exists()
 
 
@@ -138,8 +141,11 @@ def test_a_stopped_run_goes_on_and_seeds_make_a_deviation(trial, tmp_path, monke
     trial("kernels", *area, "--pause", "0")
     assert not out.exists()
     assert load_state(runs / "area" / "state.safetensors")[1]["total"] == 2
-    with pytest.raises(InvalidInput, match="1 seconds, not 2"):
+    with pytest.raises(InvalidInput, match="stopped run of other values, and is now given 2 seconds, not 1"):
         trial("kernels", *area, "--seconds", "2")
+    with pytest.raises(InvalidInput, match=r"optimiser.rate = 0.001, not 0.0003"):
+        trial("kernels", "--names", "lanczos", "area", "--set", "optimiser.rate=1e-3")
+    assert not (runs / "lanczos.safetensors").exists()  # nothing is trained by values that are refused
     with monkeypatch.context() as patched:
         patched.setattr(rows, "steps_per_second", None)  # the first run is not measured again
         with pytest.raises(TheraError, match="area-seed1 failed"):
@@ -170,7 +176,11 @@ def test_a_row_that_fails_is_named_and_does_not_stop_the_others(trial, tmp_path,
         patched.setattr(rows, "initial_network", failing)
         with pytest.raises(TheraError, match=r"^area failed, all others are trained"):
             trial("kernels", "--names", "area", "lanczos", validate=None)
-    assert (tmp_path / "runs" / "lanczos.safetensors").exists()
+        assert (tmp_path / "runs" / "lanczos.safetensors").exists()
+        with pytest.raises(TheraError, match=r"^area failed"):
+            trial("kernels", "--names", "area", "lanczos")
+    records = read_records(tmp_path / "results" / "runs.jsonl")
+    assert {record["method"] for record in records} == {"lanczos", "lanczos+"}  # what there is, is measured
     trial("kernels", "--names", "area", "lanczos", validate=None)
     assert (tmp_path / "runs" / "area.safetensors").exists()
 
@@ -183,12 +193,13 @@ def test_weights_and_results_of_other_values_are_refused(trial, tmp_path):
         trial("kernels", *one, "--set", "optimiser.rate=1e-3")
     with pytest.raises(InvalidInput, match=r"area.safetensors was .*2 seconds, not 1"):
         trial("kernels", *one, "--seconds", "2")
-    before = records.read_bytes()
+    before, stated = records.read_bytes(), (tmp_path / "results" / "runs.json").read_bytes()
     weights.unlink()
     (tmp_path / "runs" / "area" / "state.safetensors").unlink()
     with pytest.raises(InvalidInput, match="another area"):
         trial("kernels", *one, "--set", "seed=5")
     assert records.read_bytes() == before
+    assert (tmp_path / "results" / "runs.json").read_bytes() == stated
     trial("kernels", *one, "--replace", "--set", "seed=5")
     assert records.read_bytes() != before
 
@@ -203,6 +214,8 @@ def test_rows_that_are_measured_apart_stand_together(trial, tmp_path):
     before = (tmp_path / "results" / "runs.jsonl").read_bytes()
     with pytest.raises(InvalidInput, match=r"runs\.json states another budget \(1 seconds"):
         trial("kernels", *other)
+    with pytest.raises(InvalidInput, match="tf32"):
+        trial("kernels", *other, "--replace", "--precision", "tf32")
     assert (tmp_path / "results" / "runs.jsonl").read_bytes() == before
     trial("kernels", *other, "--replace")
     assert {r["method"] for r in read_records(tmp_path / "results" / "runs.jsonl")} == {"area", "area+"}

@@ -81,6 +81,8 @@ def measure_apart(case: Case) -> Record:
     done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no message"
+        if done.returncode < 0:
+            reason = f"signal {-done.returncode} ended it, perhaps for want of memory"
         reason = re.sub(r"^thera\.errors\.\w+: ", "", reason)
         size = f"{case.width}×{case.height}"
         raise TheraError(

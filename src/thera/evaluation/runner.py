@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thera.errors import InvalidInput
+from thera.errors import InvalidInput, TheraError
 from thera.evaluation.images import ImageSet, check_sizes, read
 from thera.evaluation.methods import Method
 from thera.evaluation.protocol import METRICS, PROTOCOL, check_scale, degrade, score, unit
@@ -33,8 +33,11 @@ def run(
     workers: int = 2,
     replace: bool = False,
     progress: Progress = lambda results, total: results,
+    begin: Callable[[], object] = lambda: None,
 ) -> list[Record]:
     """Measure what `out` does not hold yet, append it there, and return all records that were asked for.
+
+    `begin` is called when everything is checked, before anything is measured.
 
     If `out` holds results of another checkpoint or image under the same name, or of an older protocol, they
     are refused, or dropped with `replace`.
@@ -52,6 +55,7 @@ def run(
         return {key: checksum(read(path).pixels) for key, path in files.items() if key in named}
 
     check_stored(out, methods, PROTOCOL, checksums, replace)
+    begin()
     tasks = [(images, path, scale) for images in sets for path in images.files for scale in scales]
     return measure_all(methods, [partial(_task, *task) for task in tasks], out, workers, progress)
 
@@ -76,19 +80,26 @@ def measure_all(
     workers: int,
     progress: Progress,
 ) -> list[Record]:
-    """Measure what `out` does not hold yet, append it there, and return the records of all tasks."""
+    """Measure what `out` does not hold yet, append it there, and return the records of all tasks.
+
+    What a method refuses, for want of memory say, is left out, and named in an error at the end.
+    """
     stored = {key_of(record): record for record in read_records(out)}
     model_lock = threading.Lock()
     result: list[Record] = []
+    refused: list[str] = []
     with appending(out) as file, ThreadPoolExecutor(workers) as pool:
         try:
-            measured = pool.map(lambda task: _measure(task(), methods, stored, model_lock), tasks)
+            measured = pool.map(lambda task: _measure(task(), methods, stored, model_lock, refused), tasks)
             for records in progress(measured, len(tasks)):
                 file.write(json_lines(record for record in records if key_of(record) not in stored))
                 file.flush()
                 result += records
         finally:
             pool.shutdown(cancel_futures=True)
+    if refused:
+        more = f" {len(refused) - 1:,} more were refused." if refused[1:] else ""
+        raise TheraError(f"All else is measured, but not {refused[0]}{more}")
     return result
 
 
@@ -163,8 +174,9 @@ def _measure(
     methods: Sequence[Method],
     stored: dict[tuple[Any, ...], Record],
     model_lock: threading.Lock,
+    refused: list[str],
 ) -> list[Record]:
-    """The records of one image at one scale, one for each method."""
+    """The records of one image at one scale, one for each method that does not refuse it."""
     prepared = None
     records = []
     for method in methods:
@@ -177,7 +189,11 @@ def _measure(
             prepared = task.prepare()
         with model_lock if method.engine else nullcontext():
             start = time.perf_counter()
-            output = method.upscale(unit(prepared.source), prepared.size)
+            try:
+                output = method.upscale(unit(prepared.source), prepared.size)
+            except TheraError as error:
+                refused.append(f"{task.about['image']} ×{task.about['scale']:g} by {method.name}: {error}")
+                continue
             seconds = time.perf_counter() - start
         record |= prepared.scores(output) | {"seconds": round(seconds, 3), "engine": method.engine}
         records.append(record)

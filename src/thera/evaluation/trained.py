@@ -14,6 +14,7 @@ from typing import Any
 
 from thera.errors import InvalidInput
 from thera.evaluation.ablation import ablation_markdown
+from thera.evaluation.protocol import PROTOCOL
 from thera.evaluation.records import Record, read_records
 from thera.evaluation.tables import BENCHMARKS, markdown_grid, published_metric, summarise, to_markdown
 from thera.field.psf import NYQUIST_KAPPA
@@ -21,7 +22,11 @@ from thera.field.psf import NYQUIST_KAPPA
 TRAINED = "Trained and measured by `thera ablations`, every row with the same budget"
 METHODS = (
     "[Methods](methods.md) that compute more have seen fewer patches. Thera's heat fields have GPU kernels "
-    "of their own, where other decoders run what PyTorch compiles."
+    "of their own; other decoders run what PyTorch compiles in training, and uncompiled where they are timed."
+)
+OLDER = (
+    "These pictures were reduced by an earlier version of the protocol, rounded once instead of after each "
+    "axis: compare them among each other."
 )
 
 
@@ -70,7 +75,7 @@ class Trained:
         }
 
     def costs(self, bench: Sequence[Record]) -> dict[str, dict[str, Record]]:
-        """Where time was measured in f32, then by method: the record of the fastest engine.
+        """Where time was measured in f32 with PyTorch, which runs all methods; then each method's record.
 
         Only what was measured for at least half of the methods.
         """
@@ -80,7 +85,8 @@ class Trained:
             size = f"{record['width']}×{record['height']} ×{record['scale']:g}"
             place = found.setdefault(f"{size}, {record['machine']}", {})
             for method, network in networks.items():
-                if network == f"{record['backbone']}-{record['variant']}" and record["precision"] == "f32":
+                alike = record["precision"] == "f32" and record["engine"] == "torch"
+                if alike and network == f"{record['backbone']}-{record['variant']}":
                     place[method] = min(place.get(method, record), record, key=total_ms)
         return {where: costs for where, costs in found.items() if 2 * len(costs) >= len(networks) > 0}
 
@@ -104,7 +110,7 @@ def sections(folder: Path, bench: Sequence[Record]) -> list[str]:
                 continue
             trained = Trained.read(path)
             minutes = trained.seconds / 60
-            length = f", {minutes:g} minute{'s' if minutes != 1 else ''} each" if minutes else ""
+            length = f", {minutes:.3g} minute{'s' if minutes != 1 else ''} each" if minutes else ""
             page.append(f"## {title}{length}")
             page.append(f"{TRAINED}: {trained.budget} {about}")
             if trained.command:
@@ -113,6 +119,8 @@ def sections(folder: Path, bench: Sequence[Record]) -> list[str]:
                 page.append(f"Reproduced by:\n\n```\n{trained.command} {options}\n```")
             if trained.rows:
                 page.append(_seen(trained, bench))
+            if any(record.get("protocol", 1) != PROTOCOL for record in trained.records):
+                page.append(OLDER)
             page += [write(trained.records), *_kappas(trained.kappa)]
     return page
 
@@ -141,7 +149,7 @@ def _seen(trained: Trained, bench: Sequence[Record]) -> str:
     if sets:
         notes.append(f"dB are means over {', '.join(sets)} of the PSNR of Y, one pass.")
     if costs:
-        notes.append("Times are in f32, of the fastest engine.")
+        notes.append("Times are in f32, with PyTorch.")
     return f"{markdown_grid(header, lines)}\n\n{' '.join(notes)}"
 
 

@@ -16,7 +16,7 @@ from thera.errors import InvalidInput
 from thera.field import Filter
 from thera.field.ensemble import ROTATIONS, mean
 from thera.field.grid import Axis, axes
-from thera.memory import default_memory, human_bytes
+from thera.memory import available_memory, human_bytes
 from thera.models.engine import Array
 from thera.models.model import Info, Model, check_image, like, quarter_turns
 from thera.models.torch_engine import as_tensor, precision_of, resolve_device
@@ -200,7 +200,7 @@ class PointField:
 
     def _check_memory(self, pixels: int) -> None:
         """Refuse outputs that do not fit into memory, for decoders that need all pixels at once."""
-        free = torch.cuda.mem_get_info(self.pixels.device)[0] if self.pixels.is_cuda else default_memory()
+        free = torch.cuda.mem_get_info(self.pixels.device)[0] if self.pixels.is_cuda else available_memory()
         need = pixels * self.model.network.point_bytes
         if need > free:
             raise InvalidInput(

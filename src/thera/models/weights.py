@@ -141,5 +141,8 @@ def build(spec: Spec, state: dict[str, Tensor], source: str) -> Network:
             raise ModelError(f"{source} has {name} of shape {given}: {spec.name} needs {shape}.")
     if unknown := sorted(state.keys() - expected.keys()):
         raise ModelError(f"{source} has parameters that {spec.name} does not know: {', '.join(unknown[:3])}.")
+    broken = [name for name, tensor in state.items() if not tensor.isfinite().all()]
+    if broken:
+        raise ModelError(f"{source} has numbers in {broken[0]} that are not finite: its training diverged.")
     network.load_state_dict({name: tensor.float() for name, tensor in state.items()})
     return network

@@ -13,13 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from thera.errors import InvalidInput
+from thera.errors import InvalidInput, TheraError
 from thera.evaluation.ablation import FULL
-from thera.evaluation.images import image_sets
+from thera.evaluation.images import check_sizes, image_sets
 from thera.evaluation.inspection import BACKBONE_PARAMETERS
 from thera.evaluation.methods import load_methods
+from thera.evaluation.protocol import check_scale
 from thera.evaluation.runner import run as evaluate
 from thera.files import replacing
+from thera.models.torch_engine import precision_of, resolve_device
 from thera.models.weights import load_safetensors, read_header
 from thera.networks import Thera
 from thera.training.config import Config
@@ -76,7 +78,11 @@ def run_ablations(
             f"Only the paper's ablations are compared at equal patches: {configs} holds others."
         )
     sets = image_sets(validate)
+    if sets:  # what measuring would refuse is refused before anything is trained
+        check_sizes(sets, [check_scale(scale) for scale in scales])
+        precision_of(resolve_device(device, precision), precision)
     images: list[np.ndarray] = []
+    failures: list[str] = []
 
     def untrained(equal: bool) -> list[Row]:
         rows = list(rows_of(known, names or list(known), runs, seeds, equal))
@@ -93,13 +99,20 @@ def run_ablations(
                 settings = [config.data for config in known.values()]
                 smallest = max(d.crops[0] for d in settings)
                 images = read_images(list(data), smallest, settings[0].resized, settings[0].soft)
-            if not train_all(
-                missing, images, seconds, device, math.inf if pause is None else began + 60 * pause
-            ):
+            until = math.inf if pause is None else began + 60 * pause
+            ended, failed = train_all(missing, images, seconds, device, until)
+            failures += failed
+            if not ended:
                 return
+    failure = TheraError(
+        f"{', '.join(failures)} failed, all others are trained: the same command tries again."
+    )
+    rows = list(rows_of(known, names or list(known), runs, seeds, at_equal_patches))
+    rows = [row for row in rows if row.weights.exists()]
+    if failures and not (sets and rows):
+        raise failure
     if not sets:
         return
-    rows = list(rows_of(known, names or list(known), runs, seeds, at_equal_patches))
     results = out / f"{runs.resolve().name}.jsonl"
     about: dict[str, Any] = {
         "seconds": seconds,
@@ -107,7 +120,7 @@ def run_ablations(
         "rows": [_facts(row) for row in rows],
         "kappa": _kappas(rows),
     }
-    about = _together(results, about, replace_results)
+    about, others = _together(results, about, replace_results)
     measured = {row["method"] for row in about["rows"]}
     shown = [stem for stem in known if title(stem) in measured]
     command = f"thera ablations --configs {'/'.join(configs.resolve().parts[-2:])} --runs runs/{runs.name}"
@@ -115,6 +128,7 @@ def run_ablations(
     command += (f" --seeds {seeds}" if seeds > 1 else "") + (
         " --at-equal-patches" if at_equal_patches else ""
     )
+    command += f" --precision {precision}" if precision != "f32" else ""
     about["command"] = command + (f" --set {' '.join(changes)}" if changes else "")
     out.mkdir(parents=True, exist_ok=True)
     files: dict[str, list[str]] = {}
@@ -126,16 +140,26 @@ def run_ablations(
     if ablations and FULL in files:
         plain = f"{NO_ENSEMBLE}={','.join(files[FULL])}"
         methods += load_methods([plain], (), ensemble=False, **options)
-    with replacing(results.with_suffix(".json")) as file:
-        file.write(f"{json.dumps(about, ensure_ascii=False)}\n".encode())
-    evaluate(methods, sets, scales, results, workers, replace_results)
+
+    def state() -> None:
+        with replacing(results.with_suffix(".json")) as file:
+            file.write(f"{json.dumps(about, ensure_ascii=False)}\n".encode())
+
+    if others:
+        results.unlink(missing_ok=True)
+    evaluate(methods, sets, scales, results, workers, replace_results, begin=state)
+    if failures:
+        raise failure
 
 
-def _together(results: Path, about: dict[str, Any], replace_results: bool) -> dict[str, Any]:
-    """`about`, with the rows that were measured before, perhaps on another machine, for the same budget."""
+def _together(results: Path, about: dict[str, Any], replace_results: bool) -> tuple[dict[str, Any], bool]:
+    """`about`, with the rows that were measured before, perhaps on another machine, for the same budget.
+
+    Also tells whether the stored results are of another budget, so that they are to be dropped.
+    """
     file = results.with_suffix(".json")
     if not file.exists():
-        return about
+        return about, False
     stored = json.loads(file.read_text("utf-8"))
     if stored["budget"] != about["budget"]:
         if not replace_results:
@@ -143,11 +167,10 @@ def _together(results: Path, about: dict[str, Any], replace_results: bool) -> di
                 f"{file} states another budget ({stored['budget']}): name another --runs, or drop these "
                 "results with --replace."
             )
-        results.unlink(missing_ok=True)
-        return about
+        return about, True
     new = {row["method"] for row in about["rows"]}
     kept = [row for row in stored.get("rows", []) if row["method"] not in new]
-    return about | {"rows": kept + about["rows"], "kappa": stored.get("kappa", {}) | about["kappa"]}
+    return about | {"rows": kept + about["rows"], "kappa": stored.get("kappa", {}) | about["kappa"]}, False
 
 
 def _facts(row: Row) -> dict[str, Any]:

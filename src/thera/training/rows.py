@@ -6,6 +6,7 @@ What counts is the time of steps. Reading images and compiling are not counted.
 from __future__ import annotations
 
 import gc
+import json
 import math
 import time
 import traceback
@@ -44,6 +45,7 @@ TITLES |= {"air": "Thera Air", "sinc": "×4, sinc"}
 SEED = "-seed"  # precedes the number of a further seed in a name
 AT = "plus-at-"  # the full model with as few patches as another row
 FEWER = 0.95  # of the full model's patches: rows with less are compared at equal patches, too
+LEAST = 60.0  # seconds before a pause in which a further row still begins: it is compiled first
 MEASURING = 0.05  # share of the time that measures the speed, at most; these steps count
 
 
@@ -72,11 +74,16 @@ class Row:
                     f"{self.weights} was trained with other values, and is now given {'; '.join(found)}: "
                     "remove it, or name another --runs."
                 )
-        elif self.state.exists() and (begun := self.stated.read_text("utf-8")) != f"{seconds:g}":
-            raise InvalidInput(
-                f"{self.folder} holds a run of {begun} seconds, not {seconds:g}: remove it, or name another "
-                "--runs."
-            )
+        elif self.state.exists():
+            begun = json.loads(self.stated.read_text("utf-8")) if self.stated.exists() else {}
+            found = self.config.differences(begun.get("config", {}))
+            if begun.get("seconds") != seconds:
+                found.append(f"{seconds:g} seconds, not {begun.get('seconds', 0):g}")
+            if found:
+                raise InvalidInput(
+                    f"{self.folder} holds a stopped run of other values, and is now given {'; '.join(found)}:"
+                    " remove it, or name another --runs."
+                )
 
     @property
     def folder(self) -> Path:
@@ -88,8 +95,8 @@ class Row:
 
     @property
     def stated(self) -> Path:
-        """The file that states the length of a run."""
-        return self.folder / "seconds"
+        """The file that states the length and the values of a run."""
+        return self.folder / "row.json"
 
 
 def train(row: Row, images: list[np.ndarray], seconds: float, device: str, until: float = math.inf) -> bool:
@@ -117,7 +124,7 @@ def train(row: Row, images: list[np.ndarray], seconds: float, device: str, until
         print(f"{row.weights.stem}: resumed at step {run.done} of {run.total}", flush=True)
     else:
         row.folder.mkdir(parents=True, exist_ok=True)
-        row.stated.write_text(f"{seconds:g}", "utf-8")
+        row.stated.write_text(json.dumps({"seconds": seconds, "config": config.to_dict()}), "utf-8")
     ready = time.monotonic() - began
     print(f"{row.weights.stem}: ready in {ready:.0f} s, {run.total} steps", flush=True)
     if not loop.train(run, row.folder, until=until):
@@ -146,13 +153,15 @@ def train(row: Row, images: list[np.ndarray], seconds: float, device: str, until
 
 def train_all(
     rows: Sequence[Row], images: list[np.ndarray], seconds: float, device: str, until: float
-) -> bool:
-    """Train what is not trained yet. A row that fails does not stop the others; an error names it at the end.
+) -> tuple[bool, list[str]]:
+    """Train what is not trained yet. A row that fails does not stop the others.
 
-    Returns False if the clock read `until` first.
+    Returns False if the clock read `until` first, and the names of the rows that failed.
     """
-    failed = []
-    for row in rows:
+    failed: list[str] = []
+    for count, row in enumerate(rows):
+        if count and time.monotonic() > until - LEAST:
+            return False, failed
         try:
             ended = train(row, images, seconds, device, until)
         except Exception as error:  # of any kind: what the other rows give must not depend on this one
@@ -167,10 +176,8 @@ def train_all(
         if device.startswith("cuda"):
             torch.cuda.empty_cache()
         if not ended:
-            return False
-    if failed:
-        raise TheraError(f"{', '.join(failed)} failed, all others are trained: the same command tries again.")
-    return True
+            return False, failed
+    return True, failed
 
 
 def rows_of(

@@ -26,8 +26,10 @@ class CrossScale(nn.Module):
         half = F.avg_pool2d(features, 2, ceil_mode=True)
         q, k, v = self.query(features), self.key(half), self.value(half)
         q, k, v = (x.flatten(2).transpose(1, 2).unsqueeze(1) for x in (q, k, v))
-        # Queries and keys as wide as values: otherwise CPUs compute the scores of all pairs at once.
+        # PyTorch computes the scores of all pairs at once unless queries and keys are as wide as values, and
+        # the channels of each cell lie side by side.
         q, k = (F.pad(x, (0, WIDTH // 2)) for x in (q, k))
+        q, k, v = (x.contiguous() for x in (q, k, v))
         attended = F.scaled_dot_product_attention(q, k, v, scale=(WIDTH // 2) ** -0.5)[:, 0]
         return attended.transpose(1, 2).unflatten(2, features.shape[2:])
 
