@@ -26,6 +26,9 @@ from thera.evaluation.resize import resize
 from thera.evaluation.runner import run
 from thera.evaluation.tables import summarise
 from thera.field import Gaussian, HeatField
+from thera.models import save_safetensors
+from thera.models.points import PointModel
+from thera.networks import Spec, make_network
 
 
 @pytest.fixture
@@ -88,6 +91,23 @@ def test_what_a_method_refuses_is_named_and_does_not_stop_the_others(folder, tmp
         run(methods, image_sets([folder]), [2, 3], tmp_path / "o.jsonl")
     records = read_records(tmp_path / "o.jsonl")
     assert {record["method"] for record in records} == {"bicubic"} and len(records) >= 4
+
+
+def test_one_pass_of_a_decoder_is_the_first_of_its_ensemble(folder, tmp_path, monkeypatch):
+    """Four pictures are encoded, not five, and every figure stays the same to the last bit."""
+    network = make_network(Spec("edsr", "metasr")).eval().requires_grad_(False)
+    save_safetensors(network, tmp_path / "m.safetensors")
+    encode, encoded = PointModel._encoded, []
+    monkeypatch.setattr(PointModel, "_encoded", lambda *given: encoded.append(given[2]) or encode(*given))
+
+    def scores(name, **options):
+        methods = load_methods([str(tmp_path / "m.safetensors")], engine="torch", device="cpu", **options)
+        records = run(methods, image_sets([folder]), [2, 3], tmp_path / name)
+        return {(r["method"], r["image"], r["scale"]): r["psnr_y"] for r in records}
+
+    together = scores("both.jsonl", both=True)
+    assert sorted(encoded) == sorted([0, 1, 2, 3] * 6)  # of three pictures at two scales
+    assert together == scores("one.jsonl", ensemble=False) | scores("four.jsonl", ensemble=True)
 
 
 def test_a_stopped_run_goes_on_where_it_was(folder, tmp_path):

@@ -130,7 +130,7 @@ def test_decoders_of_whole_pictures_are_exact_in_tiles_and_bands(variant, monkey
     tiled = TiledField(model, ArraySource(image), Options(ensemble=True), side=11)
     rows, cols = Axis.whole(20, 50), Axis.whole(15, 32)
     np.testing.assert_allclose(tiled.render(rows[10:23], cols), whole[10:23], atol=1e-5)
-    monkeypatch.setattr("thera.models.points.default_memory", lambda: 1 << 20)
+    monkeypatch.setattr("thera.models.points.available_memory", lambda: 1 << 20)
     monkeypatch.setattr("thera.models.points.MEMORY", 700 * network.point_bytes)  # of 1,600 points
     if variant == "ciaosr":  # sees the whole picture, but its points do not see each other
         np.testing.assert_allclose(model.upscale(image, size=(50, 32), ensemble=True), whole, atol=1e-5)

@@ -127,7 +127,7 @@ def _prepared(pair: PicturePair) -> Prepared:
         )
         return as_taken | {"aligned": after}
 
-    return Prepared(pair.low, size, scores)
+    return Prepared(unit(pair.low), size, scores)
 
 
 def _shift(pair: PicturePair) -> NDArray[np.float64]:

@@ -68,7 +68,7 @@ class Task(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    source: NDArray[np.uint8]
+    image: NDArray[np.float32]  # the small one that every method is given
     size: tuple[int, int]
     scores: Callable[[Any], Record]  # of an output
 
@@ -164,7 +164,7 @@ def _task(images: ImageSet, path: Path, scale: float) -> Task:
         def scores(output: Any) -> Record:
             return {name: round(score(output, target, scale, name), 5) for name in METRICS} | said
 
-        return Prepared(source, (target.shape[0], target.shape[1]), scores)
+        return Prepared(unit(source), (target.shape[0], target.shape[1]), scores)
 
     return Task(about, prepare)
 
@@ -190,7 +190,7 @@ def _measure(
         with model_lock if method.engine else nullcontext():
             start = time.perf_counter()
             try:
-                output = method.upscale(unit(prepared.source), prepared.size)
+                output = method.upscale(prepared.image, prepared.size)
             except TheraError as error:
                 refused.append(f"{task.about['image']} ×{task.about['scale']:g} by {method.name}: {error}")
                 continue

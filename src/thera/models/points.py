@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -97,12 +98,16 @@ class PointModel(Model):
         size: Sequence[int] | None = None,
         ensemble: bool = False,
         psf: object = None,
+        *,
+        first: Array | None = None,
     ) -> Array:
+        """As `Model.upscale`. `first`: what one pass gives, the first member of the ensemble, if known."""
         check_image(image)
         rows, cols = axes(tuple(image.shape[:2]), scale, size, None)
-        fields = self.encode_rotations(image) if ensemble else iter([self.encode(image)])
-        filter_ = psf or self.psf(())
-        return like(mean(field.on_axes(rows, cols, filter_) for field in fields), image)  # type: ignore[arg-type]
+        filter_: Any = psf or self.psf(())
+        known = [] if first is None else [as_tensor(first).to(self.device, copy=True)]
+        fields = (self._encoded(image, q) for q in range(len(known), ROTATIONS if ensemble else 1))
+        return like(mean(chain(known, (field.on_axes(rows, cols, filter_) for field in fields))), image)
 
     @contextmanager
     def computing(self) -> Iterator[None]:
