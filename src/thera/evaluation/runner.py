@@ -99,7 +99,7 @@ def measure_all(
             pool.shutdown(cancel_futures=True)
     if refused:
         more = f" {len(refused) - 1:,} more were refused." if refused[1:] else ""
-        raise TheraError(f"All else is measured, but not {refused[0]}{more}")
+        raise TheraError(f"All else is measured, but not {min(refused)}{more}")
     return result
 
 
