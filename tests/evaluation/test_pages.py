@@ -143,7 +143,8 @@ def test_a_case_that_fails_says_why(tmp_path):
         measure_apart(Case(str(tmp_path / "no-such-model.onnx")))
 
 
-def test_every_rendering_is_timed_anew(monkeypatch):
+def decoded_points(monkeypatch) -> list[int]:
+    """Makes `load` give a SRNO, and counts how often it decodes points."""
     pytest.importorskip("torch")
     from thera import models
     from thera.models.points import PointModel
@@ -155,8 +156,20 @@ def test_every_rendering_is_timed_anew(monkeypatch):
     monkeypatch.setattr(models, "load", lambda *_, **__: PointModel(network, describe(network), "cpu"))
     decode, decoded = Decoded.colours, []
     monkeypatch.setattr(Decoded, "colours", lambda *given: decoded.append(1) or decode(*given))
-    measure(Case("srno", width=4, height=3, scale=2, repeats=3))
-    assert len(decoded) == 3 + bench.WARM_UP
+    return decoded
+
+
+def test_every_rendering_is_timed_anew(monkeypatch):
+    decoded = decoded_points(monkeypatch)
+    record = measure(Case("srno", width=4, height=3, scale=2, repeats=3))
+    assert (len(decoded), record["repeats"]) == (3 + bench.WARM_UP, 3)
+
+
+def test_what_takes_long_is_timed_once_after_one_call(monkeypatch):
+    decoded = decoded_points(monkeypatch)
+    monkeypatch.setattr(bench, "PATIENCE", 0.0)
+    record = measure(Case("srno", width=4, height=3, scale=2, repeats=3))
+    assert (len(decoded), record["repeats"]) == (2, 1)
 
 
 def test_costs_are_ratios_to_the_encoding_of_air(air):

@@ -23,6 +23,7 @@ from thera.evaluation.records import Record
 from thera.evaluation.tables import markdown_grid
 
 WARM_UP = 2  # calls that are not timed
+PATIENCE = 60.0  # seconds after which no further call begins, once two were made
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Case:
 def measure(case: Case) -> Record:
     """Measure a case in this process: median times of encoding and rendering in ms, and peak memory in MiB.
 
-    Memory is that of the whole process on a CPU, and what PyTorch reserved on a GPU.
+    Memory is that of the whole process on a CPU, and what PyTorch reserved on a GPU. Cases that take minutes
+    are repeated less often; the record says how often.
     """
     from thera.evaluation.inspection import added_parameters
     from thera.models import load
@@ -51,15 +53,18 @@ def measure(case: Case) -> Record:
     image = np.random.default_rng(0).random((case.height, case.width, 3)).astype(np.float32)
     on_gpu = model.info.device.startswith("cuda")
     wait = _cuda_synchronise if on_gpu else lambda: None
-    times = []
-    for _ in range(case.repeats + WARM_UP):
+    times: list[tuple[float, float]] = []
+    until = time.perf_counter() + PATIENCE
+    while len(times) < 2 or (len(times) < case.repeats + WARM_UP and time.perf_counter() < until):
         encode, field = _milliseconds(lambda: model.encode(image), wait)
         # A new field each time: those of some decoders keep what they have rendered.
         render, _ = _milliseconds(partial(field.render, scale=case.scale), wait)
         times.append((encode, render))
-    encode, render = (statistics.median(part) for part in zip(*times[WARM_UP:], strict=True))
+    timed = times[min(WARM_UP, len(times) - 1) :]
+    encode, render = (statistics.median(part) for part in zip(*timed, strict=True))
     return {
         **asdict(case),
+        "repeats": len(timed),
         "model": model.name,
         "engine": model.info.engine,
         "device": model.info.device,
