@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from thera.errors import ModelError
 from thera.field.threads import on_all_cores
-from thera.models.ncnn_graph import LEAST, Stage
+from thera.models.ncnn_graph import LEAST, Convolution, Stage
 
 Map = NDArray[Any]
 Part = tuple[int, int]  # rows, from and to
@@ -135,6 +135,27 @@ class Job(ABC):
         if self._cancelled.is_set():
             raise RuntimeError("The encoding was cancelled.")
 
+    def _finish(
+        self,
+        worker: Worker,
+        stage: Stage | Convolution,
+        inputs: dict[str, Any],
+        output: Map,
+        band: Band,
+        kept: Map | None,
+    ) -> None:
+        """Puts the result of a stage for a band into its map, with the same part of what is kept added."""
+        panel = band.panel
+        place = (slice(None), band.rows, slice(panel.low + 1, panel.high + 1))
+        target, left = output[place], panel.low - panel.left
+        if kept is None:
+            worker.run(inputs, stage.output, target, left)
+        elif self._bands.dtype == np.float32:
+            worker.run(inputs, stage.change, target, left, kept[place])
+        else:  # NumPy cannot add bfloat16
+            inputs[stage.kept] = worker.kept.copied(kept, band, self._across)
+            worker.run(inputs, stage.output, target, left)
+
     def _bands_of(self, part: Part, height: int) -> Iterator[Band]:
         for panel in self._panels:
             for low in range(*part, height):
@@ -208,9 +229,9 @@ class Trunk(Job):
 
     def _work(self) -> None:
         """Computes parts of stages, as long as there are some."""
-        worker, seen, added = Worker(self._bands.net), Scratch(), Scratch()
+        worker, seen = Worker(self._bands.net), Scratch()
         shape = len(self._map(0)), self._rows + TILE + 1, self._across, self._bands.group
-        middle = zeros(shape, self._bands.dtype)
+        middle = Middle(zeros(shape, self._bands.dtype))
         before = 0
         for turn, part in self._order.tasks():
             stage, source, output = self._bands.stages[turn], self._map(turn - 1), self._map(turn)
@@ -220,16 +241,12 @@ class Trunk(Job):
             before = turn
             height = self._rows // 2 if stage.expands else self._rows
             for band in self._bands_of(self._rows_of[part], height):
-                panel, rows = band.panel, slice(band.low + TILE, band.high + TILE)
                 if stage.middle:
-                    self._go_on(worker, stage, source, middle, band, seen)
-                    inputs = {stage.middle: view(middle, TILE - 1, band.high - band.low + TILE + 1)}
+                    self._go_on(worker, stage, source, middle.whole, band, seen)
+                    inputs = {stage.middle: middle.of(band)}
                 else:
-                    inputs = {stage.source: seen.copied(source, rows, panel, self._across, stage.halo)}
-                if stage.kept:
-                    inputs[stage.kept] = added.copied(kept, rows, panel, self._across)
-                target = output[:, rows, panel.low + 1 : panel.high + 1]
-                worker.run(inputs, stage.output, target, panel.low - panel.left)
+                    inputs = {stage.source: seen.copied(source, band, self._across, stage.halo)}
+                self._finish(worker, stage, inputs, output, band, kept if stage.kept else None)
 
     def _stop(self) -> None:
         self._order.stop()
@@ -250,7 +267,7 @@ class Trunk(Job):
         else:
             middle[:, TILE - 1 : TILE + 1] = middle[:, self._rows + TILE - 1 :]
         if last > first:
-            inputs = seen.copied(source, slice(first + TILE, last + TILE), panel, self._across, 1)
+            inputs = seen.copied(source, Band(first, last, band.starts, panel), self._across, 1)
             columns = slice(1, panel.right - panel.left + 1)
             target = middle[:, first - low + TILE : last - low + TILE, columns]
             worker.run({stage.source: inputs}, stage.middle, target)
@@ -276,6 +293,11 @@ class Band(NamedTuple):
     starts: bool
     panel: Panel
 
+    @property
+    def rows(self) -> slice:
+        """Its rows in a map, which has a border."""
+        return slice(self.low + TILE, self.high + TILE)
+
 
 def panels(width: int) -> list[Panel]:
     """The panels of an image of this width. Each is computed from one tile more on both sides."""
@@ -292,6 +314,7 @@ class Worker:
         self._net = net
         # ncnn's own pools would keep all memory that was ever used.
         self._pools = ncnn.PoolAllocator(), ncnn.PoolAllocator()
+        self.kept = Scratch()
 
     def extract(self, inputs: Mapping[str, Any], output: str) -> Any:
         """A result in ncnn's layout. It must not outlive the worker, whose memory it uses."""
@@ -304,14 +327,23 @@ class Worker:
             raise ModelError("ncnn failed, perhaps for want of memory: allow less memory.")
         return result
 
-    def run(self, inputs: Mapping[str, Any], output: str, target: Map, left: int = 0) -> None:
-        """Puts a result into `target`, without the columns that it has more, `left` of them on the left."""
+    def run(
+        self, inputs: Mapping[str, Any], output: str, target: Map, left: int = 0, kept: Map | None = None
+    ) -> None:
+        """Puts a result into `target`, without the columns that it has more, `left` of them on the left.
+
+        What is `kept` is added to it.
+        """
         result = self.extract(inputs, output)
         group, size = result.elempack, result.elemsize
         result.w, result.cstep = result.w * group, result.cstep * group
         result.elempack, result.elemsize = 1, size // group
-        made = result.numpy()
-        target[:] = made.reshape(*made.shape[:2], -1, group)[:, :, left : left + target.shape[2]]
+        whole = result.numpy()
+        made = whole.reshape(*whole.shape[:2], -1, group)[:, :, left : left + target.shape[2]]
+        if kept is None:
+            target[:] = made
+        else:
+            np.add(made, kept, out=target)
 
 
 def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Map:
@@ -331,21 +363,45 @@ def view(whole: Map, low: int, high: int) -> Any:
     return mat
 
 
+class Middle:
+    """The first result of a stage of two convolutions, for a band: `whole` has the rows around it, too."""
+
+    def __init__(self, whole: Map) -> None:
+        self.whole = whole
+        self._views: dict[int, Any] = {}  # making one takes Python, for which threads wait in turn
+
+    def of(self, band: Band) -> Any:
+        """What the second convolution reads."""
+        height = band.high - band.low
+        if height not in self._views:
+            self._views[height] = view(self.whole, TILE - 1, height + TILE + 1)
+        return self._views[height]
+
+
 class Scratch:
-    """Memory for a part of a map, whose rows and channels follow each other there, as ncnn needs it."""
+    """Memory for a part of a map, whose rows and channels follow each other there, as ncnn needs it.
+
+    It is made anew only for another shape: most bands have that of the band before.
+    """
 
     def __init__(self) -> None:
         self._memory = zeros((0,), np.dtype(np.uint8))
+        self._shape: tuple[int, ...] = ()
+        self._copy, self._view = self._memory, None
 
-    def copied(self, whole: Map, rows: slice, panel: Panel, across: int, halo: int = 0) -> Any:
+    def copied(self, whole: Map, band: Band, across: int, halo: int = 0) -> Any:
         """What a panel sees of some rows of a map, with a halo or without, followed by zeros."""
+        panel, rows = band.panel, band.rows
         part = whole[:, rows.start - halo : rows.stop + halo, panel.left + 1 - halo : panel.right + 1 + halo]
-        groups, height, width, group = part.shape
-        shape = groups, height, across - 2 + 2 * halo, group
-        size = math.prod(shape) * part.itemsize
-        if size > len(self._memory):
-            self._memory = zeros((size,), np.dtype(np.uint8))
-        copy = self._memory[:size].view(part.dtype).reshape(shape)
-        copy[:, :, :width] = part
-        copy[:, :, width:] = 0
-        return view(copy, 0, height)
+        if part.shape != self._shape:
+            self._shape = part.shape
+            groups, height, width, group = part.shape
+            shape = groups, height, across - 2 + 2 * halo, group
+            size = math.prod(shape) * part.itemsize
+            if size > len(self._memory):
+                self._memory = zeros((size,), np.dtype(np.uint8))
+            copy = self._memory[:size].view(part.dtype).reshape(shape)
+            copy[:, :, width:] = 0
+            self._copy, self._view = copy[:, :, :width], view(copy, 0, height)
+        self._copy[:] = part
+        return self._view

@@ -31,10 +31,12 @@ def build(spec: Spec, tensors: Mapping[str, np.ndarray], source: str, bands: boo
     for i in range(BLOCKS):
         before, kept = graph.split(x)
         y = graph.conv(before, f"backbone.body.{i}.conv1", (64, 64, 3, 3), act="9=1")
-        x = graph.add(kept, graph.conv(y, f"backbone.body.{i}.conv2", (64, 64, 3, 3)))
-        graph.stages.append(Stage(before, x, 64, middle=y, kept=kept))
-    y = graph.add(first, graph.conv(x, "backbone.tail", (64, 64, 3, 3)))
-    graph.stages.append(Stage(x, y, 64, kept=first, keeps_first=True))
+        change = graph.conv(y, f"backbone.body.{i}.conv2", (64, 64, 3, 3))
+        x = graph.add(kept, change)
+        graph.stages.append(Stage(before, x, 64, kept, change, middle=y))
+    change = graph.conv(x, "backbone.tail", (64, 64, 3, 3))
+    y = graph.add(first, change)
+    graph.stages.append(Stage(x, y, 64, first, change, keeps_first=True))
     if spec.variant == "plus":
         plus(graph, y)
     return graph
@@ -54,8 +56,9 @@ def plus(graph: Graph, x: str) -> None:
             before, kept = graph.split(x)
             y = graph.norm(graph.depthwise(before, f"{layer}.depthwise", width), f"{layer}.norm", width)
             y = graph.layer("GELU", [graph.conv(y, f"{layer}.expand", (4 * width, width))], "0=1")  # 1: tanh
-            x = graph.add(kept, graph.conv(y, f"{layer}.project", (width, 4 * width)))
-            graph.stages.append(Stage(before, x, width, kept=kept, expands=True))
+            change = graph.conv(y, f"{layer}.project", (width, 4 * width))
+            x = graph.add(kept, change)
+            graph.stages.append(Stage(before, x, width, kept, change, expands=True))
 
 
 def pro(graph: Graph, tokens: Graph) -> list[Convolution | Attention]:
@@ -66,11 +69,10 @@ def pro(graph: Graph, tokens: Graph) -> list[Convolution | Attention]:
     ) -> None:
         wide = tuple(ALIGNED_WIDTH if n == WIDTH else n for n in shape)
         source = graph.input()
-        output = graph.conv(source, f"hypernetwork.{name}", (*shape, 3, 3), act, (*wide, 3, 3))
+        change = graph.conv(source, f"hypernetwork.{name}", (*shape, 3, 3), act, (*wide, 3, 3))
         kept = graph.input() if adds else ""
-        if adds:
-            output = graph.add(kept, output)
-        steps.append(Convolution(source, output, wide[0], reads, writes, kept, adds))
+        output = graph.add(kept, change) if adds else change
+        steps.append(Convolution(source, output, wide[0], kept, change, reads, writes, adds))
 
     def norm(name: str, reads: str, writes: str) -> None:
         source = tokens.input()
@@ -114,14 +116,15 @@ def swin(tokens: Graph, name: str) -> tuple[str, str, str]:
 
 
 class Convolution(NamedTuple):
-    """A convolution of a whole map: `reads`, `writes` and `adds` name maps."""
+    """A convolution of a whole map: `reads`, `writes` and `adds` name maps. See `Stage` for the rest."""
 
     source: str
     output: str
     channels: int
+    kept: str
+    change: str
     reads: str
     writes: str
-    kept: str
     adds: str
 
 
@@ -140,16 +143,17 @@ class Attention(NamedTuple):
 class Stage(NamedTuple):
     """A part of the graph that makes a map of the whole image from the one before.
 
-    `middle` is the result of the first of two convolutions. `kept` is added in the end: the map before, or
-    the first of all. `expands`: it has four times as many channels inside. `halo`: the rows above and below
-    that it reads.
+    `output` is the sum of `change` and what is `kept`: the map before, or the first of all. `middle` is the
+    result of the first of two convolutions. `expands`: it has four times as many channels inside. `halo`: the
+    rows above and below that it reads.
     """
 
     source: str
     output: str
     channels: int
-    middle: str = ""
     kept: str = ""
+    change: str = ""
+    middle: str = ""
     keeps_first: bool = False
     expands: bool = False
     halo: int = 1

@@ -83,7 +83,7 @@ class SwinJob(Job):
 
     def _work(self) -> None:
         convolutions, layers = Worker(self._bands.net), Layers(self._net, self._bands.dtype)
-        seen, added = Scratch(), Scratch()
+        seen = Scratch()
         for step, waiting in zip(self._steps, self._waiting, strict=True):
             source, target = self._maps[step.reads], self._maps[step.writes]
             if isinstance(step, Attention):
@@ -93,14 +93,11 @@ class SwinJob(Job):
                     layers.run(piece, source, target)
             else:
                 target = target[: step.channels // self._bands.group]
+                kept = self._maps[step.adds] if step.adds else None
                 bands = (band for part in left(waiting) for band in self._bands_of(part, self._rows))
                 for band in bands:
-                    panel, rows = band.panel, slice(band.low + TILE, band.high + TILE)
-                    inputs = {step.source: seen.copied(source, rows, panel, self._across, 1)}
-                    if step.adds:
-                        inputs[step.kept] = added.copied(self._maps[step.adds], rows, panel, self._across)
-                    part = target[:, rows, panel.low + 1 : panel.high + 1]
-                    convolutions.run(inputs, step.output, part, panel.low - panel.left)
+                    inputs = {step.source: seen.copied(source, band, self._across, 1)}
+                    self._finish(convolutions, step, inputs, target, band, kept)
             self._together.wait()
             self._maps.pop("trunk", None)  # frees memory
 
