@@ -2,7 +2,6 @@
 
 import signal
 from dataclasses import replace
-from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -118,33 +117,55 @@ def test_a_folder_without_stages_is_named(tmp_path):
         train(tmp_path, ["photos"], tmp_path / "out", **QUIET)
 
 
+def numbered(theirs, history):
+    """The numbers that the stages of a shipped model have in this history, in which some may be missing."""
+    numbers = {}
+    for number, stage in enumerate(theirs, 1):
+        if "mean" in stage:
+            stage = {"mean": [numbers.get(n) for n in stage["mean"]]}
+        elif stage["start"].startswith("stage "):
+            stage = stage | {"start": f"stage {numbers.get(int(stage['start'].removeprefix('stage ')))}"}
+        if stage in history:
+            numbers[number] = history.index(stage) + 1
+    return numbers
+
+
 @pytest.mark.parametrize("model", shipped(), ids=lambda model: model.name)
 def test_the_stage_files_are_what_the_shipped_weights_record(model):
     files = read_stages(CONFIGS / "shipped" / model.name, [])
     names, history = list(files), model.metadata["training"]
-    before = len(history) - len(files)
-    history = history[before:]
+    named = {
+        name for stage in files.values() for name in (stage.of if isinstance(stage, Mean) else [stage.start])
+    }
+    others = {
+        m.name: numbered(m.metadata["training"], history) for m in shipped() if m.name in named - {*names}
+    }
+    theirs = {number for known in others.values() for number in known.values()}
+    made = [number for number in range(1, len(history) + 1) if number not in theirs]
+    made = made[-len(files) :]  # by these files, one after the other
 
-    def number_of(name):
+    def number_of(name, stage):
         """The stage that made this model: one of these files, or the last that a shipped one then had."""
         if name in names:
-            return before + names.index(name) + 1
-        theirs = next(m.metadata["training"] for m in shipped() if m.name == name)
-        shared = zip(theirs, model.metadata["training"], strict=False)
-        return len(list(takewhile(lambda pair: pair[0] == pair[1], shared)))
+            return made[names.index(name)]
+        return max(n for n in others[name].values() if n < stage)
 
-    assert before == 0 or model.metadata["restores"]  # begun from another shipped model
-    for i, (stage, recorded) in enumerate(zip(files.values(), history, strict=True)):
+    assert others or len(made) == len(history)
+    for i, (number, stage) in enumerate(zip(made, files.values(), strict=True)):
+        recorded = history[number - 1]
         if isinstance(stage, Mean):
-            assert [number_of(name) for name in stage.of] == recorded["mean"]
+            assert [number_of(name, number) for name in stage.of] == recorded["mean"]
             continue
         config = Config.stored({key: recorded[key] for key in stage.to_dict() if key in recorded})
         assert stage.optimiser.steps * stage.data.batch == recorded["patches"]
-        number = recorded["start"].removeprefix("stage ")
-        start = names[i - 1] if number and not before else number
-        if number.isdigit():  # a stage of the shipped model that it began from has no file here
-            earlier = int(number) <= before
-            start = stage.start if earlier else names[int(number) - 1 - before]
+        start = recorded["start"]
+        if start.startswith("stage "):
+            earlier = int(start.removeprefix("stage "))
+            # A stage of the shipped model that it began from has no file here.
+            start = names[made.index(earlier)] if earlier in made else stage.start
+            assert earlier in made or i == 0
+        elif start:  # once, a stage was recorded by the name of the model
+            start = names[i - 1] if i else start
         same = {"steps": stage.optimiser.steps}
         if stage.network.variant != "pro":  # the only one with branches to drop
             same["drop_path"] = stage.optimiser.drop_path

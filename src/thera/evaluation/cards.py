@@ -28,18 +28,17 @@ LIMITS = """\
 - Scales beyond those of training work, and get softer.
 - The photographs belong to their photographers and are not part of the package."""
 
-EIGHT_TO_ONE = """\
-The weights of stage {stage} count eight times in the mean, those of the clean model once: the best of seven \
-candidates on 25 of the held-out pictures, clean and damaged. κ is the clean model's, so `--strength` mixes \
-both."""
-
 # What is known of a model and is not in its file.
 NOTES = {
     "edsr-pro": "Stages 6 and 7 also had 163 further photographs and 70 drawn pages. It is not "
     "recorded whether held-out pictures were among them. Stage 8 was chosen on photo20, so the scores on "
     "photo20 are not quite those of unseen pictures.",
-    "photo": EIGHT_TO_ONE.format(stage=19),
-    "photo-air": EIGHT_TO_ONE.format(stage=15),
+    "photo": "Stages 21 to 23 are those of `edsr-plus`. The weights of stage 20 count twice in the mean, "
+    "those of stage 25 once: of six candidates the only one that is nowhere worse than stage 20 on 25 of the "
+    "held-out pictures, clean and damaged. κ is that of `edsr-plus`, so `--strength` mixes both.",
+    "photo-air": "The weights of stage 15 count eight times in the mean, those of the clean model once: the "
+    "best of seven candidates on 25 of the held-out pictures, clean and damaged. κ is the clean model's, so "
+    "`--strength` mixes both.",
     "zoom": "The pairs are City100's (Chen et al., Camera Lens Super-Resolution, CVPR 2019): a Nikon D5500 "
     "at ×2.9 and an iPhone X at ×2.5. Numbers 001, 016, 048, 060 and 096 to 100 of both are held out; the "
     "scores on pairs are theirs, and nothing was chosen by them. For training, low pictures were stored "
@@ -161,7 +160,7 @@ def _on_pairs(methods: Sequence[str], records: list[Record]) -> list[str]:
     rows = []
     for table in pair_tables([r for r in records if r["data"] in sets and r["method"] in methods]):
         found = {
-            row.label: " / ".join(f"{cell.value:.{table.digits}f}" for cell in row.cells)
+            row.label: " / ".join("—" if v is None else f"{v:.{table.digits}f}" for v, _ in row.cells)
             for row in table.rows
         }
         rows.append([table.title, *(found.get(method, "—") for method in methods)])
