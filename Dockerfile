@@ -25,7 +25,8 @@ ENV PATH=/opt/thera/bin:$PATH \
 USER thera
 WORKDIR /pictures
 EXPOSE 8182
-# `thera serve` on its own port is healthy if it answers, all else as long as it runs.
+# `thera serve` is healthy if it answers on port 8182, all else as long as it runs. For another port, change
+# --publish (9000:8182). With `thera serve --port`, start the container with --no-healthcheck.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=20s --retries=3 \
     CMD ["python", "-c", "import urllib.request as web; serves = b'serve' in open('/proc/1/cmdline', 'rb').read().split(b'\\0'); serves and web.urlopen('http://127.0.0.1:8182/', timeout=4)"]
 # `docker stop` sends SIGTERM: the program ends within seconds and leaves no partial file.

@@ -6,10 +6,15 @@ import ctypes
 import math
 import os
 import sys
+from contextlib import suppress
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from thera.errors import InvalidInput
+
+#: Where Linux tells about a container's limits, of versions 1 and 2.
+CGROUPS = "/sys/fs/cgroup"
 
 #: A larger output, beyond 100 gigapixels, is refused as a mistake.
 MOST_PIXELS = 10**11
@@ -24,13 +29,35 @@ def physical_memory() -> int | None:
 
 
 def available_memory() -> int:
-    """Bytes that programs can still take, where the system tells; otherwise half of the machine's."""
+    """Bytes that programs can still take on the machine and in its container, as far as the system tells."""
+    return min(_left_on_machine(), _left_in_container())
+
+
+def _left_on_machine() -> int:
+    """Bytes that are left, where the system tells; otherwise half of the machine's."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             found = next(line for line in file if line.startswith("MemAvailable:"))
         return 1024 * int(found.split()[1])
     except (OSError, StopIteration, ValueError, IndexError):
         return (physical_memory() or 8 << 30) // 2
+
+
+def _left_in_container(root: str = CGROUPS) -> int:
+    """Bytes that are left below the limit of a container; `sys.maxsize` without a limit.
+
+    Caches of files that are no longer used count as left, for the kernel frees them.
+    """
+    for limit, used, cache in (
+        ("memory.max", "memory.current", "inactive_file"),  # version 2
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        with suppress(OSError, ValueError):  # there is no such file, or the limit is "max"
+            most, taken = (int(Path(root, name).read_text("ascii")) for name in (limit, used))
+            lines = Path(root, limit).with_name("memory.stat").read_text("ascii").splitlines()
+            freed = next((int(line.split()[1]) for line in lines if line.startswith(f"{cache} ")), 0)
+            return max(most - taken + freed, 0)
+    return sys.maxsize
 
 
 def default_memory() -> int:

@@ -30,6 +30,7 @@ GUARDED = {
     "evaluation/bench.py: os.sched_getaffinity",
     "files.py: fcntl",
     "memory.py: /proc/meminfo",
+    "memory.py: /sys/fs/cgroup",
     "memory.py: os.sysconf",
     "models/engine.py: os.sched_getaffinity",
 }
