@@ -442,7 +442,7 @@ def test_an_interrupted_folder_leaves_no_empty_folder_behind(tmp_path):
 def test_what_cannot_be_done_is_said_before_a_model_is_loaded(thera, tmp_path, monkeypatch, name, reason):
     """A model may take seconds to load on a computer where it never ran."""
     loaded = []
-    monkeypatch.setattr(ModelChoice, "load", loaded.append)
+    monkeypatch.setattr(ModelChoice, "load", lambda choice: loaded.append(choice))
     Image.new("RGB", (64, 64)).save(tmp_path / "a.jpg")
     (tmp_path / "a_x2.jpg").touch()
     (tmp_path / "notes.txt").write_text("no picture")

@@ -42,6 +42,13 @@ def test_upscale_sends_rasters_to_their_own_reader(thera, scene):
         assert dataset.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
 
 
+def test_the_form_of_a_raster_s_output_is_refused_before_that_it_exists(thera, scene):
+    output = scene.with_name("big.png")
+    output.touch()
+    printed = thera("upscale", scene, "--out", output, "-s", 1.5, "-m", "edsr-air", "--cog", "--json")
+    assert "end the output 'big.png' in .tif" in json.loads(printed)["error"]
+
+
 def test_a_raster_becomes_a_picture_where_that_is_asked_for(thera, make, photo):
     source = make(np.rint(photo[None] * 255).astype(np.uint8))
     thera("upscale", source, source.with_name("a.png"), "-s", 1.5, "-m", "edsr-air", "-q")

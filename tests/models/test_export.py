@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 
 import numpy as np
@@ -67,6 +68,17 @@ def test_export_writes_half_storage_and_leaves_no_trace_of_the_machine(tmp_path)
     assert len(data) < 2 * 1_228_801 + 50_000
     for trace in (b"site-packages", b".py", b"pkg.torch", b"stack_trace", b"/home", b"/usr", b"/tmp"):
         assert trace not in data
+
+
+def test_export_leaves_the_level_of_the_exporter_s_log_as_it_was():
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.INFO)
+    try:
+        onnx_bytes(Thera(Spec("edsr", "air")))
+        assert logger.level == logging.INFO
+    finally:
+        logger.setLevel(before)
 
 
 def test_what_cannot_be_exported_is_refused():

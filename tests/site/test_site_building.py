@@ -80,6 +80,20 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, picture: Path) -> None:
     assert not (tmp_path / "site").exists()
 
 
+@pytest.mark.parametrize("problem", [RuntimeError("Failed to decode frame 0"), IndexError(), EOFError()])
+def test_whatever_a_decoder_raises_a_damaged_picture_is_named(
+    tmp_path: Path, picture: Path, monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
+    def load(image: Image.Image) -> None:
+        raise problem
+
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", load)
+    with pytest.raises(
+        InvalidInput, match=rf"could show .* \({str(problem) or 'it is damaged'}\): give another"
+    ):
+        write_site(tmp_path / "site", [picture])
+
+
 def test_the_runtime_of_an_npm_folder_brings_webgpu(tmp_path: Path) -> None:
     dist = tmp_path / "node_modules" / "onnxruntime-web" / "dist"
     dist.mkdir(parents=True)

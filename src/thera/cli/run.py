@@ -49,7 +49,7 @@ class Loading:
             return loading.result(PATIENCE)
         if sys.stderr.isatty():
             compares = self._choice.engine == "auto" and self._choice.device in ("auto", "cpu")
-            why = " (the first two times, engines are compared)" if compares else ""
+            why = " (the first two times, engines may be compared)" if compares else ""
             self._feedback.say(f"Opening {name}{why} …")
         return loading.result()
 

@@ -20,7 +20,7 @@ from thera.values.ranges import Stretch
 
 from .ome_tiff import OmeScaling, is_ome_tiff, prepare_ome_tiff
 from .raster import describe, is_raster
-from .upscaling import ALL, Choice, RasterOptions, RasterScaling, prepare_raster
+from .upscaling import ALL, Choice, RasterOptions, RasterScaling, check_raster_output, prepare_raster
 
 #: A file that is about to be scaled.
 Job = FileScaling | RasterScaling | OmeScaling
@@ -130,7 +130,7 @@ def _prepare_raster(item: Item, model: Callable[[], Model], request: Request) ->
         raise InvalidInput(f"--print and --dpi are for pictures, and {source} is scaled as a raster.")
     own = source.suffix.lower() in FORMATS["tiff"].suffixes
     output = item.named(source.suffix if own else ".tif")
-    check_place(output, file.overwrite, source)  # before the model is loaded
+    check_raster_output(source, output, file.overwrite)  # before the model is loaded
     if is_ome_tiff(source):
         if request.cog or request.choice != ALL or request.resume:
             raise InvalidInput(

@@ -150,7 +150,7 @@ class Job(ABC):
         target, left = output[place], panel.low - panel.left
         if kept is None:
             worker.run(inputs, stage.output, target, left)
-        elif self._bands.dtype == np.float32:
+        elif self._bands.dtype == np.float32:  # added as it is stored, which saves a pass over memory
             worker.run(inputs, stage.change, target, left, kept[place])
         else:  # NumPy cannot add bfloat16
             inputs[stage.kept] = worker.kept.copied(kept, band, self._across)
@@ -267,7 +267,7 @@ class Trunk(Job):
         else:
             middle[:, TILE - 1 : TILE + 1] = middle[:, self._rows + TILE - 1 :]
         if last > first:
-            inputs = seen.copied(source, Band(first, last, band.starts, panel), self._across, 1)
+            inputs = seen.copied(source, band._replace(low=first, high=last), self._across, 1)
             columns = slice(1, panel.right - panel.left + 1)
             target = middle[:, first - low + TILE : last - low + TILE, columns]
             worker.run({stage.source: inputs}, stage.middle, target)
@@ -381,20 +381,21 @@ class Middle:
 class Scratch:
     """Memory for a part of a map, whose rows and channels follow each other there, as ncnn needs it.
 
-    It is made anew only for another shape: most bands have that of the band before.
+    The view that ncnn reads is made anew only when a size changes.
     """
 
     def __init__(self) -> None:
         self._memory = zeros((0,), np.dtype(np.uint8))
-        self._shape: tuple[int, ...] = ()
+        self._sizes: tuple[Any, ...] = ()
         self._copy, self._view = self._memory, None
 
     def copied(self, whole: Map, band: Band, across: int, halo: int = 0) -> Any:
         """What a panel sees of some rows of a map, with a halo or without, followed by zeros."""
         panel, rows = band.panel, band.rows
         part = whole[:, rows.start - halo : rows.stop + halo, panel.left + 1 - halo : panel.right + 1 + halo]
-        if part.shape != self._shape:
-            self._shape = part.shape
+        sizes = part.shape, across, halo
+        if sizes != self._sizes:
+            self._sizes = sizes
             groups, height, width, group = part.shape
             shape = groups, height, across - 2 + 2 * halo, group
             size = math.prod(shape) * part.itemsize

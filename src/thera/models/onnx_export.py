@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,8 +90,7 @@ def onnx_bytes(network: Network | str | Path, storage: str = "f16", metadata: An
 
     sizes = {2: torch.export.Dim("height", min=1), 3: torch.export.Dim("width", min=1)}
     # The exporter warns about its own code, and says that torchvision, which nothing here needs, is missing.
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _errors_only(logging.getLogger("torch.onnx")):
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
             network.eval(),
@@ -110,6 +111,16 @@ def onnx_bytes(network: Network | str | Path, storage: str = "f16", metadata: An
     onnx.helper.set_model_props(model, {"thera": json.dumps(describe(network, metadata))})
     onnx.checker.check_model(model)
     return model.SerializeToString()
+
+
+@contextmanager
+def _errors_only(logger: logging.Logger) -> Iterator[None]:
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def strip(model: Any) -> None:

@@ -147,8 +147,8 @@ def _check(out: Path, pictures: Sequence[Path]) -> None:
         try:
             with Image.open(path) as image:
                 image.load()
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            reason = "it is empty" if not path.stat().st_size else str(error)
+        except Exception as error:  # for damaged files, decoders raise anything: RuntimeError, IndexError, …
+            reason = "it is empty" if not path.stat().st_size else str(error) or "it is damaged"
             raise InvalidInput(f"No browser could show {path} ({reason}): give another picture.") from error
 
 
