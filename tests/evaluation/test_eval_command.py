@@ -8,6 +8,7 @@ from PIL import Image
 
 from thera.cli import bench, eval, figures, fit, inspect
 from thera.errors import ImageFileError, InvalidInput, ModelError, TheraError
+from thera.evaluation.methods import Method, baseline
 
 
 @pytest.fixture
@@ -35,6 +36,56 @@ def test_one_command_turns_a_folder_into_tables(folder, tmp_path):
     assert out.with_suffix(".csv").read_text().startswith("table,method,quoted")
     assert r"\begin{tabular}{lccc}" in out.with_suffix(".tex").read_text()
     assert out.with_suffix(".md").read_text() in result.output
+
+
+@pytest.fixture
+def refusing(monkeypatch):
+    """`thera eval` measures bicubic, and srno, which refuses what is wider than 33 pixels."""
+    bicubic = baseline("bicubic")
+
+    def upscale(image, size):
+        if image.shape[1] > 33:
+            raise InvalidInput("It needs 40 GiB.")
+        return bicubic.upscale(image, size)
+
+    methods = [Method("srno", upscale, "1", "stub"), bicubic]
+    monkeypatch.setattr("thera.evaluation.methods.load_methods", lambda *_, **options: methods)
+    return methods
+
+
+def test_tables_have_a_gap_where_a_method_refuses_a_picture_and_the_error_comes_after_them(
+    folder, tmp_path, photograph, refusing
+):
+    Image.fromarray(photograph(60, 72)).save(folder / "wide.png")
+    out = tmp_path / "results" / "eval.jsonl"
+    command = ["--data", str(folder), "--scales", "2", "3", "-o", str(out)]
+    for _ in range(2):  # what is refused is tried again, and the tables are there again
+        result = CliRunner().invoke(eval.command, command)
+        assert result.exit_code == 1 and isinstance(result.exception, TheraError)
+        assert str(result.exception).endswith("not wide.png ×2 by srno: It needs 40 GiB.")
+        assert (
+            "| srno | — | " in result.output
+            and "srno lacks 1 of 3 images at ×2, such as wide.png" in result.output
+        )
+        assert out.with_suffix(".md").read_text() in result.output
+        assert len(out.read_text().splitlines()) == 11
+    assert call(eval.command, "--report", out.parent).exit_code == 0
+    assert "| srno | — | " in (tmp_path / "results.md").read_text()
+    assert call(figures.command, "psnr-scale", "--results", out, "-o", tmp_path).exit_code == 0
+
+
+def test_where_all_is_refused_there_is_an_error_and_no_table(folder, tmp_path, photograph, refusing):
+    del refusing[1]
+    wide = tmp_path / "B100"
+    wide.mkdir()
+    Image.fromarray(photograph(60, 72)).save(wide / "wide.png")
+    out = tmp_path / "eval.jsonl"
+    with pytest.raises(TheraError, match=r"not wide\.png"):
+        call(eval.command, "--data", wide, "--scales", 2, "-o", out)
+    assert not out.with_suffix(".md").exists()
+    with pytest.raises(TheraError, match=r"not wide\.png"):
+        call(eval.command, "--data", wide, folder, "--scales", 2, "-o", out)
+    assert "Set5" in out.with_suffix(".md").read_text()
 
 
 def test_metrics_can_be_chosen_and_the_paper_left_out(folder, tmp_path):

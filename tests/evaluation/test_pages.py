@@ -342,6 +342,12 @@ def alike(results):
     return results
 
 
+def test_the_minutes_of_a_day_are_written_out(alike):
+    stated = alike / "methods.json"
+    stated.write_text(json.dumps(json.loads(stated.read_text()) | {"seconds": 86_400}))
+    assert "## Methods, trained alike, 1440 minutes each" in report(alike)
+
+
 def test_methods_have_one_table_of_what_they_saw_reach_and_cost_for_each_budget(alike):
     text = report(alike)
     assert f"## Methods, trained alike, 4 minutes each\n\n{TRAINED}: all of it." in text

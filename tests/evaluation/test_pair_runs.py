@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from PIL import Image
 
 from thera.cli import eval
-from thera.errors import InvalidInput
-from thera.evaluation.methods import baseline
+from thera.errors import InvalidInput, TheraError
+from thera.evaluation.methods import Method, baseline
 from thera.evaluation.pair_runs import fitted_map, pair_sets, pair_tables, run_pairs, warped
 from thera.evaluation.report import report
 from thera.evaluation.resize import imresize
@@ -80,6 +80,25 @@ def test_one_command_makes_tables_and_the_report_has_them_with_the_command(folde
     page = report(out.parent)
     assert "## Optical zoom" in page and f"{mean:.2f}" in page
     assert "--pairs city --baselines nearest bicubic" in page
+
+
+def test_a_pair_that_a_method_refuses_is_a_gap_in_both_columns(folder, tmp_path, monkeypatch):
+    def upscale(image, size):
+        if next(refuses):
+            raise InvalidInput("It needs 40 GiB.")
+        return np.zeros((*size, 3), np.float32)
+
+    refuses = iter([False, True])
+    methods = [Method("srno", upscale, "1", "stub"), baseline("bicubic")]
+    monkeypatch.setattr("thera.evaluation.methods.load_methods", lambda *_, **options: methods)
+    options = ["--pairs", str(folder), "--workers", "1", "-o", str(tmp_path / "pairs.jsonl")]
+    result = CliRunner().invoke(eval.command, options)
+    assert isinstance(result.exception, TheraError) and "by srno: It needs 40 GiB." in str(result.exception)
+    assert "| srno | — | — |" in result.output
+    lacking = (
+        "srno lacks 1 of 2 images at as taken, such as low/shifted.png; srno lacks 1 of 2 images at aligned"
+    )
+    assert lacking in result.output
 
 
 def test_bad_folders_and_options_get_a_sentence(tmp_path, folder):

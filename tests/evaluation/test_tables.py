@@ -74,9 +74,35 @@ def test_a_scale_without_results_is_a_gap_not_a_number():
     assert "| bicubic | **28.50** | — |" in to_markdown(table)
 
 
-def test_means_over_different_images_are_refused():
-    with pytest.raises(InvalidInput, match="not measured on the same images"):
-        summarise([*RECORDS, record("late", "a.png", 2, 30)], "Set5", "psnr_y")
+def test_a_method_that_lacks_images_of_others_is_a_gap_and_a_note_says_so():
+    late = [record("late", image, scale, 40) for image, scale in (("a.png", 2), ("a.png", 3), ("b.png", 3))]
+    table = summarise([*RECORDS, *late], "Set5", "psnr_y")
+    assert table.rows[-1].cells == [Cell(None), Cell(40)]
+    assert table.rows[0].cells == [Cell(28.5), Cell(27.5)]  # of others, nothing is left out
+    text = to_markdown(table)
+    assert "| late | — | **40.00** |" in text
+    assert "has no mean: late lacks 1 of 2 images at ×2, such as b.png." in text
+    assert "has no mean" not in to_markdown(summarise(RECORDS, "Set5", "psnr_y"))
+
+
+def test_a_method_has_no_mean_if_one_of_its_checkpoints_lacks_images():
+    records = [record("air", image, 2, 30, identity="first") for image in ("a.png", "b.png")]
+    table = summarise([*records, record("air", "a.png", 2, 31, identity="second")], "Set5", "psnr_y")
+    assert table.rows[0].cells == [Cell(None)]
+
+
+def test_a_scale_that_was_measured_on_fewer_images_is_noted():
+    records = [r for r in RECORDS if (r["image"], r["scale"]) != ("b.png", 3)]
+    text = to_markdown(summarise(records, "Set5", "psnr_y"))
+    assert "mean over 2 of its 5 images (1 at ×3)." in text
+    assert "has no mean" not in text  # all lack the same image
+
+
+def test_methods_of_different_folders_are_refused():
+    with pytest.raises(
+        InvalidInput, match=r"were measured on different images of Set5, such as a\.png and c"
+    ):
+        summarise([*RECORDS, record("late", "c.png", 2, 30)], "Set5", "psnr_y")
     with pytest.raises(InvalidInput, match="two results for a"):
         summarise([*RECORDS, record("air+", "a.png", 2, 30)], "Set5", "psnr_y")
 

@@ -14,6 +14,7 @@ from thera.evaluation.ablation import ablation_markdown
 from thera.evaluation.paper import paper
 from thera.evaluation.records import read_records
 from thera.evaluation.report import report
+from thera.evaluation.runner import Refusals
 from thera.models import load_network
 from thera.models.weights import load_safetensors, save_safetensors
 from thera.training import ablations, rows
@@ -145,6 +146,10 @@ def test_a_stopped_run_goes_on_and_seeds_make_a_deviation(trial, tmp_path, monke
         trial("kernels", *area, "--seconds", "2")
     with pytest.raises(InvalidInput, match=r"optimiser.rate = 0.001, not 0.0003"):
         trial("kernels", "--names", "lanczos", "area", "--set", "optimiser.rate=1e-3")
+    stated = (runs / "area" / "row.json").rename(runs / "kept.json")
+    with pytest.raises(InvalidInput, match=r"area holds a stopped run of an earlier version.*: remove it"):
+        trial("kernels", *area)
+    stated.rename(runs / "area" / "row.json")
     assert not (runs / "lanczos.safetensors").exists()  # nothing is trained by values that are refused
     with monkeypatch.context() as patched:
         patched.setattr(rows, "steps_per_second", None)  # the first run is not measured again
@@ -183,6 +188,29 @@ def test_a_row_that_fails_is_named_and_does_not_stop_the_others(trial, tmp_path,
     assert {record["method"] for record in records} == {"lanczos", "lanczos+"}  # what there is, is measured
     trial("kernels", "--names", "area", "lanczos", validate=None)
     assert (tmp_path / "runs" / "area.safetensors").exists()
+
+
+def test_rows_that_fail_are_named_beside_what_measuring_refuses_and_at_a_pause(trial, monkeypatch):
+    start = rows.initial_network
+
+    def failing(config):
+        if config.degradation.kernels == ("area",):
+            raise RuntimeError("CUDA out of memory")
+        return start(config)
+
+    def refusing(*given, **options):
+        raise Refusals("All else is measured, but not a.png.", [])
+
+    monkeypatch.setattr(rows, "initial_network", failing)
+    monkeypatch.setattr(ablations, "evaluate", refusing)
+    names = ("--names", "area", "lanczos")
+    with pytest.raises(TheraError, match=r"^area failed, the others are paused: the same command"):
+        trial("kernels", *names, "--pause", "0")
+    with pytest.raises(TheraError, match=r"^area failed, all others are trained.*but not a\.png\.$"):
+        trial("kernels", *names)
+    monkeypatch.setattr(rows, "initial_network", start)
+    with pytest.raises(Refusals, match=r"^All else is measured"):
+        trial("kernels", *names)
 
 
 def test_weights_and_results_of_other_values_are_refused(trial, tmp_path):
@@ -242,6 +270,22 @@ def test_ablations_that_saw_fewer_patches_are_compared_at_equal_patches(trial, t
     text = ablation_markdown(records)
     difference = f"{psnr['ReLU instead ξ+'] - psnr[f'{extra}+']:+.2f}"
     assert f"| ReLU instead ξ+ | {difference} | — |" in text
+
+
+def test_a_row_that_fails_is_tried_once_though_equal_patches_take_a_second_turn(trial, monkeypatch):
+    start, tried = rows.initial_network, []
+
+    def failing(config):
+        tried.append(config.network.activation)
+        if tried[-1] == "relu":
+            raise RuntimeError("CUDA out of memory")
+        return start(config)
+
+    monkeypatch.setattr(rows, "initial_network", failing)
+    few = ("--names", "relu", "plus", "--at-equal-patches", "--set", "network.variant=air")
+    with pytest.raises(TheraError, match=r"^relu failed, "):
+        trial("ablations", *few, validate=None)
+    assert len(tried) == 2 and tried.count("relu") == 1
 
 
 def test_rows_stand_in_the_papers_order():

@@ -103,7 +103,7 @@ def command(
     from thera.evaluation.pair_runs import pair_sets, pair_tables, run_pairs
     from thera.evaluation.paper import QUOTED, quoted_rows
     from thera.evaluation.report import write_report
-    from thera.evaluation.runner import run
+    from thera.evaluation.runner import Refusals, run
     from thera.evaluation.tables import published_metric, summarise, to_csv, to_latex, to_markdown
 
     if report is not None:
@@ -122,13 +122,19 @@ def command(
     sets = [images.damaged(damage) for images in image_sets(data) for damage in stated(degrade)]
     chosen = [] if "none" in baselines else list(baselines)
     methods = load_methods(models, chosen, ensemble, both, engine=engine, device=device, precision=precision)
-    if pairs:
-        records = run_pairs(methods, found, out, workers, replace, _progress)
-        tables = pair_tables(records)
-    else:
-        records = run(methods, sets, scales, out, workers, replace, _progress)
-        tables = []
-    for images in sets:
+    refusals = None
+    try:
+        if pairs:
+            records = run_pairs(methods, found, out, workers, replace, _progress)
+        else:
+            records = run(methods, sets, scales, out, workers, replace, _progress)
+    except Refusals as error:
+        if not error.records:
+            raise
+        refusals, records = error, error.records
+    tables = pair_tables(records) if pairs else []
+    measured = {record["data"] for record in records}
+    for images in (images for images in sets if images.name in measured):
         for metric in metrics or (published_metric(images.name),):
             table = summarise(records, images.name, metric, scales)
             quoted = quoted_rows(images.name, metric, scales) if paper else []
@@ -142,6 +148,8 @@ def command(
         out.with_suffix(suffix).write_text(text, encoding="utf-8")
     click.echo(markdown)
     click.echo(f"{out}: {len(records)} results; the tables are in {out.stem}.md, .csv and .tex beside it.")
+    if refusals is not None:
+        raise refusals
 
 
 def _progress(units: Iterable[Any], total: int) -> Iterable[Any]:

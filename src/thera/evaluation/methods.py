@@ -42,7 +42,10 @@ def baseline(kernel: Kernel) -> Method:
 
 
 class OnePass(threading.local):
-    """The last output in one pass of a decoder, which takes long and is also the first of its ensemble."""
+    """The last output in one pass of a decoder, which takes long and is also the first of its ensemble.
+
+    The `seconds` that are stored for an ensemble leave out this pass, if it was measured just before.
+    """
 
     image: Any = None
     size: tuple[int, int] = (0, 0)

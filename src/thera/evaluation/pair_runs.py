@@ -64,6 +64,7 @@ def run_pairs(
     """Measure what `out` does not hold yet, append it there, and return all records that were asked for.
 
     Results in `out` of other models or pictures of the same names are refused, or dropped with `replace`.
+    What a method refuses is named in a `Refusals`, when all else is measured.
     """
     files = {(s.name, _name(s, low)): (low, high) for s in sets for low, high in s.files}
 
@@ -82,8 +83,7 @@ def pair_tables(records: Sequence[Record]) -> list[Table]:
         for metric in METRICS:
             columns = [record | {"scale": 0} for record in records]
             columns += [record | record["aligned"] | {"scale": 1} for record in records]
-            table = summarise(columns, data, metric, [0, 1])
-            table.columns = ["as taken", "aligned"]
+            table = summarise(columns, data, metric, [0, 1], ["as taken", "aligned"])
             ratios = sorted({f"×{record['scale']:g}" for record in records if record["data"] == data})
             table.title = f"{data}, {', '.join(ratios)}: {table.title.partition(', ')[2]}"
             tables.append(table)

@@ -25,6 +25,14 @@ from thera.files import replacing
 Progress = Callable[[Iterable[list[Record]], int], Iterable[list[Record]]]
 
 
+class Refusals(TheraError):
+    """Methods refused images. `records` are those of all else, which is measured and stored."""
+
+    def __init__(self, message: str, records: list[Record]) -> None:
+        super().__init__(message)
+        self.records = records
+
+
 def run(
     methods: Sequence[Method],
     sets: Sequence[ImageSet],
@@ -40,7 +48,8 @@ def run(
     `begin` is called when everything is checked, before anything is measured.
 
     If `out` holds results of another checkpoint or image under the same name, or of an older protocol, they
-    are refused, or dropped with `replace`.
+    are refused, or dropped with `replace`. What a method refuses, for want of memory say, is named in a
+    `Refusals`, when all else is measured.
 
     `workers` threads work on one image each. Only one of them runs a model at a time, so that memory is
     needed for one image, not for several.
@@ -82,7 +91,7 @@ def measure_all(
 ) -> list[Record]:
     """Measure what `out` does not hold yet, append it there, and return the records of all tasks.
 
-    What a method refuses, for want of memory say, is left out, and named in an error at the end.
+    What a method refuses is left out, and named in a `Refusals` at the end.
     """
     stored = {key_of(record): record for record in read_records(out)}
     model_lock = threading.Lock()
@@ -99,7 +108,7 @@ def measure_all(
             pool.shutdown(cancel_futures=True)
     if refused:
         more = f" {len(refused) - 1:,} more were refused." if refused[1:] else ""
-        raise TheraError(f"All else is measured, but not {min(refused)}{more}")
+        raise Refusals(f"All else is measured, but not {min(refused)}{more}", result)
     return result
 
 

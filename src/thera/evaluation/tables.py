@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from statistics import fmean, stdev
 from typing import NamedTuple
 
@@ -86,12 +87,17 @@ class Table:
 
 
 def summarise(
-    records: Iterable[Record], data: str, metric: str, scales: Sequence[float] | None = None
+    records: Iterable[Record],
+    data: str,
+    metric: str,
+    scales: Sequence[float] | None = None,
+    columns: Sequence[str] | None = None,
 ) -> Table:
     """The table of one metric on one data set: rows are methods, columns are scales.
 
     A number is the mean over the images. If a method has several checkpoints, it is the mean and the sample
-    standard deviation of their means.
+    standard deviation of their means. A method that lacks images of others has no number, and a note says so.
+    `columns`: other titles of the columns.
     """
     records = [record for record in records if record["data"] == data]
     if not records:
@@ -102,21 +108,35 @@ def summarise(
             "cannot be compared: measure the older ones again."
         )
     scales = sorted({record["scale"] for record in records}) if scales is None else list(scales)
+    columns = [f"×{s:g}" for s in scales] if columns is None else list(columns)
     rows: dict[str, list[Cell]] = {record["method"]: [] for record in records}
-    for scale in scales:
+    lacking = []
+    for scale, column in zip(scales, columns, strict=True):
         checkpoints = _scores_at(records, metric, scale)
+        everything = {record["image"] for record in records if record["scale"] == scale}
         for method, cells in rows.items():
-            means = [fmean(images.values()) for images in checkpoints.get(method, {}).values()]
+            found = list(checkpoints.get(method, {}).values())
+            missing = {image for images in found for image in everything.difference(images)}
+            if missing:
+                count = f"{len(missing)} of {len(everything)} images"
+                lacking.append(f"{method} lacks {count} at {column}, such as {min(missing)}")
+            means = [] if missing else [fmean(images.values()) for images in found]
             cells.append(Cell(fmean(means), stdev(means) if means[1:] else None) if means else Cell())
     title, digits, higher_is_better = METRIC_STYLES[metric]
-    columns, lines = [f"×{s:g}" for s in scales], [Row(method, cells) for method, cells in rows.items()]
-    return Table(f"{data}, {title}", columns, lines, digits, higher_is_better, _notes(records))
+    lines = [Row(method, cells) for method, cells in rows.items()]
+    notes = _notes(records)
+    if lacking:
+        rule = (
+            "A method that refused images which others were measured on, or was stopped before, has no mean"
+        )
+        notes.append(f"{rule}: {'; '.join(lacking)}.")
+    return Table(f"{data}, {title}", columns, lines, digits, higher_is_better, notes)
 
 
 def _scores_at(
     records: Sequence[Record], metric: str, scale: float
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """method -> checkpoint -> image -> score. Refuses methods that were measured on different images."""
+    """method -> checkpoint -> image -> score. Refuses methods that were measured on different folders."""
     scores: dict[str, dict[str, dict[str, float]]] = {}
     for record in (record for record in records if record["scale"] == scale):
         images = scores.setdefault(record["method"], {}).setdefault(record["identity"], {})
@@ -126,13 +146,15 @@ def _scores_at(
                 f"{record['method']} has two results for {name} of {record['data']} at ×{scale:g}: keep one."
             )
         images[name] = record[metric]
-    sets = {frozenset(images) for checkpoints in scores.values() for images in checkpoints.values()}
-    if len(sets) > 1:
-        counts = {method: [len(i) for i in checkpoints.values()] for method, checkpoints in scores.items()}
-        raise InvalidInput(
-            f"At ×{scale:g} the methods were not measured on the same images of {records[0]['data']} "
-            f"({counts}): run the evaluation to its end, with the same folder for all."
-        )
+    sets = [(method, set(images)) for method, found in scores.items() for images in found.values()]
+    largest = max((images for _, images in sets), key=len, default=set())
+    for (one, ours), (other, theirs) in combinations(sets, 2):
+        # Refusals leave a part of one folder each. Without a common image, these were two of one name.
+        if ours.isdisjoint(theirs) and not ours | theirs <= largest:
+            raise InvalidInput(
+                f"{one} and {other} were measured on different images of {records[0]['data']}, such as "
+                f"{min(ours)} and {min(theirs)}: measure both on the same folder, into another file."
+            )
     return scores
 
 
@@ -140,7 +162,12 @@ def _notes(records: Sequence[Record]) -> list[str]:
     count = len({record["image"] for record in records})
     whole = BENCHMARKS.get(records[0]["data"].split(" ")[0], count)
     part = f" of its {whole}" if count < whole else ""
-    notes = [f"Measured here, mean over {count}{part} image{'s' if whole > 1 else ''}."]
+    seen: dict[float, set[str]] = {}
+    for record in records:
+        seen.setdefault(record["scale"], set()).add(record["image"])
+    fewer = [f"{len(images)} at ×{scale:g}" for scale, images in sorted(seen.items()) if len(images) < count]
+    less = f" ({', '.join(fewer)})" if fewer else ""
+    notes = [f"Measured here, mean over {count}{part} image{'s' if whole > 1 else ''}{less}."]
     if any("+" in record["method"] for record in records):
         notes.append("A plus marks the ensemble of four rotations, which is ranked by itself.")
     checkpoints = {(record["method"], record["identity"]) for record in records}

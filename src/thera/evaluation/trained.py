@@ -110,7 +110,7 @@ def sections(folder: Path, bench: Sequence[Record]) -> list[str]:
                 continue
             trained = Trained.read(path)
             minutes = trained.seconds / 60
-            length = f", {minutes:.3g} minute{'s' if minutes != 1 else ''} each" if minutes else ""
+            length = f", {round(minutes, 2):g} minute{'s' if minutes != 1 else ''} each" if minutes else ""
             page.append(f"## {title}{length}")
             page.append(f"{TRAINED}: {trained.budget} {about}")
             if trained.command:

@@ -83,6 +83,7 @@ def run_ablations(
         precision_of(resolve_device(device, precision), precision)
     images: list[np.ndarray] = []
     failures: list[str] = []
+    ended = True
 
     def untrained(equal: bool) -> list[Row]:
         rows = list(rows_of(known, names or list(known), runs, seeds, equal))
@@ -91,7 +92,8 @@ def run_ablations(
         return [row for row in rows if not row.weights.exists()]
 
     for equal in (False, True) if at_equal_patches else (False,):
-        if missing := untrained(equal):
+        # What failed in the first turn would fail again.
+        if missing := [row for row in untrained(equal) if row.weights.stem not in failures]:
             if not data:
                 stems = ", ".join(row.weights.stem for row in missing)
                 raise InvalidInput(f"{runs} lacks {stems}: give --data to train them, or leave them out.")
@@ -100,18 +102,17 @@ def run_ablations(
                 smallest = max(d.crops[0] for d in settings)
                 images = read_images(list(data), smallest, settings[0].resized, settings[0].soft)
             until = math.inf if pause is None else began + 60 * pause
-            ended, failed = train_all(missing, images, seconds, device, until)
-            failures += failed
+            ended, found = train_all(missing, images, seconds, device, until)
+            failures += found
             if not ended:
-                return
-    failure = TheraError(
-        f"{', '.join(failures)} failed, all others are trained: the same command tries again."
-    )
+                break
+    rest = "all others are trained" if ended else "the others are paused"
+    failed = f"{', '.join(failures)} failed, {rest}: the same command tries again." if failures else ""
     rows = list(rows_of(known, names or list(known), runs, seeds, at_equal_patches))
     rows = [row for row in rows if row.weights.exists()]
-    if failures and not (sets and rows):
-        raise failure
-    if not sets:
+    if not (ended and sets and rows):
+        if failed:
+            raise TheraError(failed)
         return
     results = out / f"{runs.resolve().name}.jsonl"
     about: dict[str, Any] = {
@@ -147,9 +148,14 @@ def run_ablations(
 
     if others:
         results.unlink(missing_ok=True)
-    evaluate(methods, sets, scales, results, workers, replace_results, begin=state)
-    if failures:
-        raise failure
+    try:
+        evaluate(methods, sets, scales, results, workers, replace_results, begin=state)
+    except TheraError as error:
+        if failed:
+            raise TheraError(f"{failed} {error}") from error
+        raise
+    if failed:
+        raise TheraError(failed)
 
 
 def _together(results: Path, about: dict[str, Any], replace_results: bool) -> tuple[dict[str, Any], bool]:

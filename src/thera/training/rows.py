@@ -45,7 +45,7 @@ TITLES |= {"air": "Thera Air", "sinc": "×4, sinc"}
 SEED = "-seed"  # precedes the number of a further seed in a name
 AT = "plus-at-"  # the full model with as few patches as another row
 FEWER = 0.95  # of the full model's patches: rows with less are compared at equal patches, too
-LEAST = 60.0  # seconds before a pause in which a further row still begins: it is compiled first
+LEAST = 60.0  # seconds that must be left before a pause for a further row to begin, for it is compiled first
 MEASURING = 0.05  # share of the time that measures the speed, at most; these steps count
 
 
@@ -75,10 +75,15 @@ class Row:
                     "remove it, or name another --runs."
                 )
         elif self.state.exists():
-            begun = json.loads(self.stated.read_text("utf-8")) if self.stated.exists() else {}
-            found = self.config.differences(begun.get("config", {}))
-            if begun.get("seconds") != seconds:
-                found.append(f"{seconds:g} seconds, not {begun.get('seconds', 0):g}")
+            if not self.stated.exists():
+                raise InvalidInput(
+                    f"{self.folder} holds a stopped run of an earlier version, which stored no values of it:"
+                    " remove it to train the row anew, or name another --runs."
+                )
+            begun = json.loads(self.stated.read_text("utf-8"))
+            found = self.config.differences(begun["config"])
+            if begun["seconds"] != seconds:
+                found.append(f"{seconds:g} seconds, not {begun['seconds']:g}")
             if found:
                 raise InvalidInput(
                     f"{self.folder} holds a stopped run of other values, and is now given {'; '.join(found)}:"
