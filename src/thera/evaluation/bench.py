@@ -159,6 +159,15 @@ def bench_markdown(records: Sequence[Record]) -> str:
     return f"{markdown_grid(header, rows, labels=3)}\n\n{notes}\n"
 
 
+def milliseconds(time: float) -> str:
+    """A time for tables: with its decimals below a second.
+
+    >>> milliseconds(29.757), milliseconds(40283.96)
+    ('29.76', '40,284')
+    """
+    return f"{time:.2f}" if time < 1000 else f"{time:,.0f}"
+
+
 def _row(record: Record, bare: float | None) -> list[str]:
     total = record["encode_ms"] + record["render_ms"]
     return [
@@ -166,8 +175,8 @@ def _row(record: Record, bare: float | None) -> list[str]:
         f"{record['engine']}, {record['device']}, {record['precision']}",
         f"{record['width']}×{record['height']} ×{record['scale']:g}",
         f"{record['added_parameters']:,}",
-        f"{total:.2f}",
-        f"{record['render_ms']:.2f}",
+        milliseconds(total),
+        milliseconds(record["render_ms"]),
         "—" if bare is None else f"{total / bare:.2f}",
         f"{record['memory_mib']:,}",
     ]

@@ -117,8 +117,11 @@ def alias_scale_figure(records: Sequence[Record]) -> Figure:
     axes.axvline(1, color="black", lw=0.5)
     axes.set_xscale("log")
     axes.set_xticks(scales, [f"{scale:g}" for scale in scales], rotation=90)
+    axes.set_yscale("log")  # some methods show a hundred times what others do
+    limits = axes.get_ylim()
+    axes.set_yticks(shown := (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10), [f"{y:g}" for y in shown])
+    axes.set_ylim(limits)
     axes.minorticks_off()
-    axes.set_ylim(0)
     axes.set_xlabel("scale", fontsize=8)
     axes.set_ylabel("contrast that is not in the plate", fontsize=8)
     axes.set_title("A zone plate made smaller and larger: aliasing", fontsize=9)

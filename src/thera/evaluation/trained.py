@@ -14,6 +14,7 @@ from typing import Any
 
 from thera.errors import InvalidInput
 from thera.evaluation.ablation import ablation_markdown
+from thera.evaluation.bench import milliseconds
 from thera.evaluation.protocol import PROTOCOL
 from thera.evaluation.records import Record, read_records
 from thera.evaluation.tables import BENCHMARKS, markdown_grid, published_metric, summarise, to_markdown
@@ -142,8 +143,10 @@ def _seen(trained: Trained, bench: Sequence[Record]) -> str:
             values = quality.get(row["method"], [None] * len(trained.scales))
             line += ["—" if value is None else f"{value:.2f}" for value in values]
         for place in costs.values():
-            record = place.get(row["method"])
-            line += ["—"] * 2 if record is None else [f"{total_ms(record):.2f}", f"{record['memory_mib']:,}"]
+            if record := place.get(row["method"]):
+                line += [milliseconds(total_ms(record)), f"{record['memory_mib']:,}"]
+            else:
+                line += ["—"] * 2
         lines.append(line)
     notes = ["Seconds are those of training."]
     if sets:
