@@ -335,11 +335,13 @@ class Worker:
         What is `kept` is added to it.
         """
         result = self.extract(inputs, output)
-        group, size = result.elempack, result.elemsize
-        result.w, result.cstep = result.w * group, result.cstep * group
-        result.elempack, result.elemsize = 1, size // group
-        whole = result.numpy()
-        made = whole.reshape(*whole.shape[:2], -1, group)[:, :, left : left + target.shape[2]]
+        group, channels, columns = result.elempack, result.c, result.w
+        size = result.h * columns * group  # of a channel, of which each takes `cstep` at least
+        # As one line of numbers, for NumPy takes long to learn the type and shape of a `Mat`.
+        result.dims, result.w, result.h, result.c = 1, channels * result.cstep * group, 1, 1
+        result.elempack, result.elemsize = 1, target.itemsize
+        whole = np.frombuffer(result, target.dtype).reshape(channels, -1)[:, :size]
+        made = whole.reshape(channels, -1, columns, group)[:, :, left : left + target.shape[2]]
         if kept is None:
             target[:] = made
         else:

@@ -17,17 +17,20 @@ from thera.field.grid import Axis, Box
 from thera.field.needed import cells_needed, cells_needed_at, reach
 from thera.field.points import principal_axes
 from thera.field.psf import to_numpy
+from thera.field.threads import map_blocks
 from thera.models import Model
 from thera.models.beside import side_by_side
 from thera.tiled.options import Options
 from thera.tiled.plan import BAND_MEMORY, RENDER_MEMORY, Plan, tile_side, with_halo
 from thera.tiled.source import Source
-from thera.values.alpha import extreme
+from thera.values.alpha import uniform
 
 #: The share of the memory for encoding tiles; the rest holds their fields.
 ENCODING_SHARE = 0.6
 #: The share of the time that encoding takes, about.
 ENCODING_TIME = 0.8
+#: Rows of a tile that are copied at once.
+COPIED_ROWS = 64
 #: The smallest side of a tile, however little memory there is.
 LEAST_SIDE = 32
 
@@ -190,8 +193,7 @@ class TiledField:
             for n, cell, more in zip(self.source.shape, cells, (down, along), strict=True)
         )
         seen = self._seen.cells((top, left, bottom, right))
-        flat = extreme(seen, (down, along), np.minimum) == extreme(seen, (down, along), np.maximum)
-        flat = flat.all(axis=-1)
+        flat = uniform(seen, (down, along))
         if not flat.any():
             return values
         place = np.broadcast_arrays(*(cell - start for cell, start in zip(cells, (top, left), strict=True)))
@@ -299,16 +301,14 @@ class TiledField:
         model = self.model.beside(workers)
 
         def encode(tile: Box) -> None:
-            top, left, bottom, right = tile
+            at = tile[0] - rows[0], tile[1] - cols[0]
             parts = self._rotations(model, tile) if self._tiles is None else self._kept(self._tiles, tile)
             for turn, part in enumerate(parts):
                 with making:
                     if turn == len(whole):
                         whole.append(part if part.shape == shape else part.blank(shape))
                 if part is not whole[turn]:
-                    place = slice(top - rows[0], bottom - rows[0]), slice(left - cols[0], right - cols[0])
-                    whole[turn].pixels[place] = part.pixels
-                    whole[turn].features[place] = part.features
+                    _fill(whole[turn], at, part)
                 del part  # frees its memory before the next tile is encoded
 
         if workers > 1:
@@ -328,6 +328,20 @@ class TiledField:
         )
         for field in tiles.get(tile, lambda: self.encode(tile)):
             yield field.crop(rows, cols)
+
+
+def _fill(whole: HeatField, at: tuple[int, int], part: HeatField) -> None:
+    """Copies a tile to its place in a field, on all cores: it is large and touches new memory."""
+    top, left = at
+    cols = slice(left, left + part.shape[1])
+
+    def copy(row: int) -> None:
+        given = slice(row, min(row + COPIED_ROWS, part.shape[0]))
+        rows = slice(top + given.start, top + given.stop)
+        whole.pixels[rows, cols] = part.pixels[given]
+        whole.features[rows, cols] = part.features[given]
+
+    map_blocks(part.pixels, copy, range(0, part.shape[0], COPIED_ROWS))
 
 
 def _rendered(

@@ -127,3 +127,34 @@ def extreme(plane: NDArray, reach: tuple[int, ...], pick: np.ufunc) -> NDArray:
             pick(result, padded[shift : shift + len(plane)], out=result)
         plane = np.moveaxis(result, 0, axis)
     return plane
+
+
+def uniform(cells: NDArray, reach: tuple[int, int]) -> NDArray[np.bool_]:
+    """Which cells of an image h×w×n equal all others within `reach` rows and columns of them: h×w.
+
+    >>> uniform(np.array([[[1], [1], [1], [2], [2]]]), (1, 1))
+    array([[ True,  True, False, False,  True]])
+    """
+    below = _equal(cells[:-1], cells[1:])
+    beside = _equal(cells[:, :-1], cells[:, 1:])
+    column = _all_of(2 * reach[0], below, reach[0], axis=0)  # from the first to the last row in reach
+    row = _all_of(2 * reach[1], beside, reach[1], axis=1)
+    return row & _all_of(2 * reach[1] + 1, column, reach[1], axis=1)
+
+
+def _equal(a: NDArray, b: NDArray) -> NDArray[np.bool_]:
+    """Where all values of two images are the same. Comparing bands one by one saves a slow `all`."""
+    same = np.ones(a.shape[:2], bool)
+    for band in range(a.shape[2]):
+        same &= a[..., band] == b[..., band]
+    return same
+
+
+def _all_of(count: int, chosen: NDArray[np.bool_], margin: int, axis: int) -> NDArray[np.bool_]:
+    """Whether each `count` neighbours along an axis are all chosen, as a margin on both sides of it is."""
+    edges = [(margin, margin) if i == axis else (0, 0) for i in (0, 1)]
+    padded = np.moveaxis(np.pad(chosen, edges, constant_values=True), axis, 0)
+    result = padded[: len(padded) - count + 1].copy()
+    for shift in range(1, count):
+        result &= padded[shift : shift + len(result)]
+    return np.moveaxis(result, 0, axis)
