@@ -27,7 +27,7 @@ BORDER = 16  # output pixels left out on each side, where padding differs
 
 
 def folded_contrast(upscale: Upscaler, scale: float, side: int = 0) -> float:
-    """What a method shows of a zone plate that is not in it: RMS contrast over that of the plate, 0 to 1.
+    """What a method shows of a zone plate that is not in it: RMS contrast over that of the plate.
 
     Made smaller: what is left where the plate is finer than the output can show. All of it is folded from
     above the output's Nyquist frequency. Made larger: what the output has above the input's Nyquist

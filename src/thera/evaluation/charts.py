@@ -20,6 +20,7 @@ from thera.field.psf import NYQUIST_KAPPA
 
 RED, BLUE, GREY = "#cf3866", "#3b3dac", "#777777"
 COLOURS = (RED, BLUE, "#f3883d", "#2f9e62", "#b566c7", "#c9a227")
+LEAST_ALIASING = 1e-4  # that records tell from none, and that is drawn
 BASELINE_STYLES = {"nearest": ":", "bicubic": "-", "lanczos": "--"}
 
 
@@ -103,13 +104,15 @@ def psnr_scale_figure(records: Sequence[Record], data: str, metric: str | None =
 def alias_scale_figure(records: Sequence[Record]) -> Figure:
     """Aliasing against the scale, from the records of `aliasing.measure`."""
     drawn = figure(6.2, 3.6)
+    from matplotlib.ticker import LogLocator  # an extra, which `figure` asks for
+
     axes = drawn.subplots()
     styles = cycle([{"color": colour, "ls": line} for line in ("-", "--", ":") for colour in COLOURS])
     scales = [float(scale) for scale in records[0]["aliasing"]]
     for record in records:
         plain = record["method"] in BASELINE_STYLES
         style = {"color": GREY, "ls": BASELINE_STYLES[record["method"]]} if plain else next(styles)
-        values = list(record["aliasing"].values())
+        values = [max(value, LEAST_ALIASING) for value in record["aliasing"].values()]
         for part in (np.array(scales) < 1, np.array(scales) > 1):
             label = record["method"] if part[0] else None
             drawn_at = [(x, y) for x, y, chosen in zip(scales, values, part, strict=True) if chosen]
@@ -118,10 +121,9 @@ def alias_scale_figure(records: Sequence[Record]) -> Figure:
     axes.set_xscale("log")
     axes.set_xticks(scales, [f"{scale:g}" for scale in scales], rotation=90)
     axes.set_yscale("log")  # some methods show a hundred times what others do
-    limits = axes.get_ylim()
-    axes.set_yticks(shown := (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10), [f"{y:g}" for y in shown])
-    axes.set_ylim(limits)
     axes.minorticks_off()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("scale", fontsize=8)
     axes.set_ylabel("contrast that is not in the plate", fontsize=8)
     axes.set_title("A zone plate made smaller and larger: aliasing", fontsize=9)

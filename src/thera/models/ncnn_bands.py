@@ -335,12 +335,15 @@ class Worker:
         What is `kept` is added to it.
         """
         result = self.extract(inputs, output)
-        group, channels, columns = result.elempack, result.c, result.w
-        size = result.h * columns * group  # of a channel, of which each takes `cstep` at least
+        rows, size = target.shape[1], target.itemsize
+        group, columns, channels = result.elempack, result.w, result.c
+        if (channels, result.h, group, result.elemsize) != (*target.shape[:2], target.shape[3], group * size):
+            raise ModelError("ncnn made a result of another layout than asked for: use --engine onnx.")
         # As one line of numbers, for NumPy takes long to learn the type and shape of a `Mat`.
         result.dims, result.w, result.h, result.c = 1, channels * result.cstep * group, 1, 1
-        result.elempack, result.elemsize = 1, target.itemsize
-        whole = np.frombuffer(result, target.dtype).reshape(channels, -1)[:, :size]
+        result.elempack, result.elemsize = 1, size
+        # Each channel is followed by some memory that is not used.
+        whole = np.frombuffer(result, target.dtype).reshape(channels, -1)[:, : rows * columns * group]
         made = whole.reshape(channels, -1, columns, group)[:, :, left : left + target.shape[2]]
         if kept is None:
             target[:] = made

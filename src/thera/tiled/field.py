@@ -29,8 +29,8 @@ from thera.values.alpha import uniform
 ENCODING_SHARE = 0.6
 #: The share of the time that encoding takes, about.
 ENCODING_TIME = 0.8
-#: Rows of a tile that are copied at once.
-COPIED_ROWS = 64
+#: Bytes of a tile that one thread copies at once.
+COPIED = 4 << 20
 #: The smallest side of a tile, however little memory there is.
 LEAST_SIDE = 32
 
@@ -332,16 +332,17 @@ class TiledField:
 
 def _fill(whole: HeatField, at: tuple[int, int], part: HeatField) -> None:
     """Copies a tile to its place in a field, on all cores: it is large and touches new memory."""
-    top, left = at
-    cols = slice(left, left + part.shape[1])
+    (top, left), (height, width) = at, part.shape
+    cols = slice(left, left + width)
+    block = max(1, COPIED * height // part.features.nbytes)  # rows
 
     def copy(row: int) -> None:
-        given = slice(row, min(row + COPIED_ROWS, part.shape[0]))
+        given = slice(row, min(row + block, height))
         rows = slice(top + given.start, top + given.stop)
         whole.pixels[rows, cols] = part.pixels[given]
         whole.features[rows, cols] = part.features[given]
 
-    map_blocks(part.pixels, copy, range(0, part.shape[0], COPIED_ROWS))
+    map_blocks(part.pixels, copy, range(0, height, block))
 
 
 def _rendered(

@@ -130,7 +130,7 @@ def extreme(plane: NDArray, reach: tuple[int, ...], pick: np.ufunc) -> NDArray:
 
 
 def uniform(cells: NDArray, reach: tuple[int, int]) -> NDArray[np.bool_]:
-    """Which cells of an image h×w×n equal all others within `reach` rows and columns of them: h×w.
+    """Which cells of an image h×w×n equal all others within `reach` rows and columns (≥ 1) of them: h×w.
 
     >>> uniform(np.array([[[1], [1], [1], [2], [2]]]), (1, 1))
     array([[ True,  True, False, False,  True]])
