@@ -14,6 +14,7 @@ from thera.evaluation.aliasing import (  # noqa: E402
     turned,
 )
 from thera.evaluation.charts import (  # noqa: E402
+    LEAST_ALIASING,
     alias_scale_figure,
     bank_figure,
     pareto_figure,
@@ -153,6 +154,9 @@ def test_aliasing_has_a_table_and_a_figure(photograph):
     names = [text.get_text() for text in drawn.axes[0].get_legend().get_texts()]
     assert names == ["nearest", "bicubic", "mine"]
     assert "| mine | " in aliasing_markdown(records)
+    without_any = [{**record, "aliasing": dict.fromkeys(record["aliasing"], 0.0)} for record in records]
+    low, high = alias_scale_figure(without_any).axes[0].get_ylim()
+    assert 0 < low < LEAST_ALIASING < high  # what does not alias is drawn, too, though its logarithm is none
     with pytest.raises(InvalidInput, match="too small"):
         measure(methods, photograph(30, 64))
 

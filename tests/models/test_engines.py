@@ -123,6 +123,27 @@ def test_who_waits_for_a_part_ends_if_another_thread_fails():
     assert not waiting.is_alive() and parts == []
 
 
+def test_a_result_of_ncnn_of_another_shape_or_type_is_refused(monkeypatch):
+    from thera.models.ncnn_bands import Worker, view, zeros
+
+    # Groups, rows, columns, channels of a group.
+    given, target = (zeros((2, 3, columns, 4), np.dtype(np.float32)) for columns in (7, 5))
+    given[:] = np.arange(given.size).reshape(given.shape)
+
+    def run(**change):
+        mat = view(given, 0, 3)
+        for name, value in change.items():
+            setattr(mat, name, value)
+        monkeypatch.setattr(Worker, "extract", lambda self, inputs, output: mat)
+        Worker(None).run({}, "", target, left=1)
+
+    run()
+    assert np.array_equal(target, given[:, :, 1:6])
+    for change in ({"c": 1}, {"h": 2}, {"elempack": 1}, {"elemsize": 8}):
+        with pytest.raises(ModelError, match="unexpected shape"):
+            run(**change)
+
+
 def test_an_error_in_one_of_several_threads_ends_the_others(monkeypatch):
     from thera.models import ncnn_bands
 

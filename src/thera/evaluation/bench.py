@@ -149,7 +149,7 @@ def bench_markdown(records: Sequence[Record]) -> str:
     for row in paper()["tables"]["compute"]["rows"]:
         ms, memory = row["values"]
         name = [f"{row['method']}, quoted", "RTX 3090 Ti", "48×48 ×4", f"{row['added_parameters']:,}"]
-        rows.append([*name, f"{ms:.2f}", "—", "—", f"{memory:,.0f}"])
+        rows.append([*name, human_ms(ms), "—", "—", f"{memory:,.0f}"])
     machines = ", ".join(sorted({record["machine"] for record in records}))
     notes = (
         f"Measured here on {machines}: medians, one rotation. × backbone is the whole time over that of the "
@@ -159,13 +159,13 @@ def bench_markdown(records: Sequence[Record]) -> str:
     return f"{markdown_grid(header, rows, labels=3)}\n\n{notes}\n"
 
 
-def milliseconds(time: float) -> str:
-    """A time for tables: with its decimals below a second.
+def human_ms(ms: float) -> str:
+    """Milliseconds for a table. From a second on, they have no decimals.
 
-    >>> milliseconds(29.757), milliseconds(40283.96)
+    >>> human_ms(29.757), human_ms(40283.96)
     ('29.76', '40,284')
     """
-    return f"{time:.2f}" if time < 1000 else f"{time:,.0f}"
+    return f"{ms:.2f}" if ms < 1000 else f"{ms:,.0f}"
 
 
 def _row(record: Record, bare: float | None) -> list[str]:
@@ -175,8 +175,8 @@ def _row(record: Record, bare: float | None) -> list[str]:
         f"{record['engine']}, {record['device']}, {record['precision']}",
         f"{record['width']}×{record['height']} ×{record['scale']:g}",
         f"{record['added_parameters']:,}",
-        milliseconds(total),
-        milliseconds(record["render_ms"]),
+        human_ms(total),
+        human_ms(record["render_ms"]),
         "—" if bare is None else f"{total / bare:.2f}",
         f"{record['memory_mib']:,}",
     ]

@@ -20,7 +20,7 @@ from thera.field.psf import NYQUIST_KAPPA
 
 RED, BLUE, GREY = "#cf3866", "#3b3dac", "#777777"
 COLOURS = (RED, BLUE, "#f3883d", "#2f9e62", "#b566c7", "#c9a227")
-LEAST_ALIASING = 1e-4  # that records tell from none, and that is drawn
+LEAST_ALIASING = 1e-4  # records are rounded to it; a logarithmic axis has no 0
 BASELINE_STYLES = {"nearest": ":", "bicubic": "-", "lanczos": "--"}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from thera.errors import InvalidInput
 from thera.evaluation.ablation import ablation_markdown
-from thera.evaluation.bench import milliseconds
+from thera.evaluation.bench import human_ms
 from thera.evaluation.protocol import PROTOCOL
 from thera.evaluation.records import Record, read_records
 from thera.evaluation.tables import BENCHMARKS, markdown_grid, published_metric, summarise, to_markdown
@@ -144,7 +144,7 @@ def _seen(trained: Trained, bench: Sequence[Record]) -> str:
             line += ["—" if value is None else f"{value:.2f}" for value in values]
         for place in costs.values():
             if record := place.get(row["method"]):
-                line += [milliseconds(total_ms(record)), f"{record['memory_mib']:,}"]
+                line += [human_ms(total_ms(record)), f"{record['memory_mib']:,}"]
             else:
                 line += ["—"] * 2
         lines.append(line)

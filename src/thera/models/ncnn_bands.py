@@ -335,16 +335,17 @@ class Worker:
         What is `kept` is added to it.
         """
         result = self.extract(inputs, output)
-        rows, size = target.shape[1], target.itemsize
-        group, columns, channels = result.elempack, result.w, result.c
-        if (channels, result.h, group, result.elemsize) != (*target.shape[:2], target.shape[3], group * size):
-            raise ModelError("ncnn made a result of another layout than asked for: use --engine onnx.")
-        # As one line of numbers, for NumPy takes long to learn the type and shape of a `Mat`.
-        result.dims, result.w, result.h, result.c = 1, channels * result.cstep * group, 1, 1
-        result.elempack, result.elemsize = 1, size
-        # Each channel is followed by some memory that is not used.
-        whole = np.frombuffer(result, target.dtype).reshape(channels, -1)[:, : rows * columns * group]
-        made = whole.reshape(channels, -1, columns, group)[:, :, left : left + target.shape[2]]
+        groups, rows, width, group = target.shape
+        layout = result.c, result.h, result.elempack, result.elemsize
+        if layout != (groups, rows, group, group * target.itemsize):
+            raise ModelError("ncnn gave a result of an unexpected shape: use another engine, such as onnx.")
+        columns = result.w
+        # NumPy takes long to learn the type and shape of a `Mat`, but not if it is one line of numbers.
+        result.dims, result.w, result.h, result.c = 1, groups * result.cstep * group, 1, 1
+        result.elempack, result.elemsize = 1, target.itemsize
+        # Some unused memory follows each group.
+        whole = np.frombuffer(result, target.dtype).reshape(groups, -1)[:, : rows * columns * group]
+        made = whole.reshape(groups, rows, columns, group)[:, :, left : left + width]
         if kept is None:
             target[:] = made
         else:

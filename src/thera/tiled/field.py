@@ -29,7 +29,7 @@ from thera.values.alpha import uniform
 ENCODING_SHARE = 0.6
 #: The share of the time that encoding takes, about.
 ENCODING_TIME = 0.8
-#: Bytes of a tile that one thread copies at once.
+#: Bytes of features that one thread copies at once.
 COPIED = 4 << 20
 #: The smallest side of a tile, however little memory there is.
 LEAST_SIDE = 32
@@ -301,14 +301,15 @@ class TiledField:
         model = self.model.beside(workers)
 
         def encode(tile: Box) -> None:
-            at = tile[0] - rows[0], tile[1] - cols[0]
+            top, left, bottom, right = tile
             parts = self._rotations(model, tile) if self._tiles is None else self._kept(self._tiles, tile)
             for turn, part in enumerate(parts):
                 with making:
                     if turn == len(whole):
                         whole.append(part if part.shape == shape else part.blank(shape))
                 if part is not whole[turn]:
-                    _fill(whole[turn], at, part)
+                    place = slice(top - rows[0], bottom - rows[0]), slice(left - cols[0], right - cols[0])
+                    _copy(part, whole[turn].crop(*place))
                 del part  # frees its memory before the next tile is encoded
 
         if workers > 1:
@@ -330,19 +331,17 @@ class TiledField:
             yield field.crop(rows, cols)
 
 
-def _fill(whole: HeatField, at: tuple[int, int], part: HeatField) -> None:
-    """Copies a tile to its place in a field, on all cores: it is large and touches new memory."""
-    (top, left), (height, width) = at, part.shape
-    cols = slice(left, left + width)
-    block = max(1, COPIED * height // part.features.nbytes)  # rows
+def _copy(part: HeatField, place: HeatField) -> None:
+    """Copies the values of a field into another of its shape. All cores do it, if there are many values."""
+    height = part.shape[0]
+    count = max(1, COPIED * height // part.features.nbytes)  # rows at once
 
-    def copy(row: int) -> None:
-        given = slice(row, min(row + block, height))
-        rows = slice(top + given.start, top + given.stop)
-        whole.pixels[rows, cols] = part.pixels[given]
-        whole.features[rows, cols] = part.features[given]
+    def copy(low: int) -> None:
+        rows = slice(low, low + count)
+        place.pixels[rows] = part.pixels[rows]
+        place.features[rows] = part.features[rows]
 
-    map_blocks(part.pixels, copy, range(0, height, block))
+    map_blocks(part.pixels, copy, range(0, height, count))
 
 
 def _rendered(

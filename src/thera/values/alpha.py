@@ -5,6 +5,8 @@ make a network draw dark fringes along every edge, so they are filled in from vi
 """
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,12 +122,7 @@ class AlphaLimits:
 def extreme(plane: NDArray, reach: tuple[int, ...], pick: np.ufunc) -> NDArray:
     """The smallest or largest value within `reach` pixels, along rows and then columns."""
     for axis in (0, 1):
-        plane = np.moveaxis(plane, axis, 0)
-        padded = np.pad(plane, [(reach[axis],) * 2] + [(0, 0)] * (plane.ndim - 1), mode="edge")
-        result = plane.copy()
-        for shift in range(2 * reach[axis] + 1):
-            pick(result, padded[shift : shift + len(plane)], out=result)
-        plane = np.moveaxis(result, 0, axis)
+        plane = _over(2 * reach[axis] + 1, plane, axis, reach[axis], pick, mode="edge")
     return plane
 
 
@@ -137,24 +134,25 @@ def uniform(cells: NDArray, reach: tuple[int, int]) -> NDArray[np.bool_]:
     """
     below = _equal(cells[:-1], cells[1:])
     beside = _equal(cells[:, :-1], cells[:, 1:])
-    column = _all_of(2 * reach[0], below, reach[0], axis=0)  # from the first to the last row in reach
-    row = _all_of(2 * reach[1], beside, reach[1], axis=1)
-    return row & _all_of(2 * reach[1] + 1, column, reach[1], axis=1)
+    everywhere = partial(_over, pick=np.logical_and, constant_values=True)
+    column = everywhere(2 * reach[0], below, 0, reach[0])  # from the first to the last row in reach
+    row = everywhere(2 * reach[1], beside, 1, reach[1])
+    return row & everywhere(2 * reach[1] + 1, column, 1, reach[1])
+
+
+def _over(count: int, plane: NDArray, axis: int, margin: int, pick: np.ufunc, **padding: Any) -> NDArray:
+    """Applies `pick` to each `count` neighbours along an axis, after `np.pad` has added a margin to it."""
+    edges = [(margin, margin) if i == axis else (0, 0) for i in range(plane.ndim)]
+    padded = np.moveaxis(np.pad(plane, edges, **padding), axis, 0)
+    result = padded[: len(padded) - count + 1].copy()
+    for shift in range(1, count):
+        pick(result, padded[shift : shift + len(result)], out=result)
+    return np.moveaxis(result, 0, axis)
 
 
 def _equal(a: NDArray, b: NDArray) -> NDArray[np.bool_]:
-    """Where all values of two images are the same. Comparing bands one by one saves a slow `all`."""
+    """Where all values of two images are the same. Bands are compared one by one, for `all` is slow."""
     same = np.ones(a.shape[:2], bool)
     for band in range(a.shape[2]):
         same &= a[..., band] == b[..., band]
     return same
-
-
-def _all_of(count: int, chosen: NDArray[np.bool_], margin: int, axis: int) -> NDArray[np.bool_]:
-    """Whether each `count` neighbours along an axis are all chosen, as a margin on both sides of it is."""
-    edges = [(margin, margin) if i == axis else (0, 0) for i in (0, 1)]
-    padded = np.moveaxis(np.pad(chosen, edges, constant_values=True), axis, 0)
-    result = padded[: len(padded) - count + 1].copy()
-    for shift in range(1, count):
-        result &= padded[shift : shift + len(result)]
-    return np.moveaxis(result, 0, axis)
