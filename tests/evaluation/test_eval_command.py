@@ -65,7 +65,7 @@ def test_tables_have_a_gap_where_a_method_refuses_a_picture_and_the_error_comes_
         assert str(result.exception).endswith("not wide.png ×2 by srno: It needs 40 GiB.")
         assert (
             "| srno | — | " in result.output
-            and "srno lacks 1 of 3 images at ×2, such as wide.png" in result.output
+            and "srno lacks 1 of 3 images, such as wide.png, at ×2" in result.output
         )
         assert out.with_suffix(".md").read_text() in result.output
         assert len(out.read_text().splitlines()) == 11

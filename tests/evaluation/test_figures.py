@@ -161,6 +161,27 @@ def test_aliasing_has_a_table_and_a_figure(photograph):
         measure(methods, photograph(30, 64))
 
 
+def test_stored_results_of_aliasing_are_kept_and_others_added(photograph):
+    def measured(*methods, stored=()):
+        return measure([Method(*method) for method in methods], photograph(64, 64), stored, scales=(0.5,))
+
+    def nearest(image, size):
+        return resize(image, size, "nearest")
+
+    def never(image, size):
+        raise AssertionError("It is stored.")
+
+    first = measured(("mine", resize, "a"))
+    both = measured(("mine", never, "a"), ("theirs", nearest), stored=first)
+    assert both[:1] == first
+    assert [record["method"] for record in both] == ["mine", "theirs"]
+    anew = measured(("mine", nearest, "b"), stored=both)  # other weights of the same name
+    assert [record["identity"] for record in anew] == ["b", ""]
+    assert anew[0]["aliasing"] == both[1]["aliasing"]
+    with pytest.raises(InvalidInput, match="another picture"):
+        measure([Method("mine", resize)], photograph(64, 48), first)
+
+
 def test_a_zone_plate_reaches_the_nyquist_frequency_at_its_edges():
     row = zone_plate(64)[32, :, 0]
     assert (np.diff(np.sign(row[:6] - 0.5)) != 0).all()  # every pixel on the other side of grey

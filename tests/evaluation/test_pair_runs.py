@@ -95,9 +95,7 @@ def test_a_pair_that_a_method_refuses_is_a_gap_in_both_columns(folder, tmp_path,
     result = CliRunner().invoke(eval.command, options)
     assert isinstance(result.exception, TheraError) and "by srno: It needs 40 GiB." in str(result.exception)
     assert "| srno | — | — |" in result.output
-    lacking = (
-        "srno lacks 1 of 2 images at as taken, such as low/shifted.png; srno lacks 1 of 2 images at aligned"
-    )
+    lacking = "srno lacks 1 of 2 images, such as low/shifted.png, at as taken, aligned"
     assert lacking in result.output
 
 

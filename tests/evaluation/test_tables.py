@@ -81,7 +81,7 @@ def test_a_method_that_lacks_images_of_others_is_a_gap_and_a_note_says_so():
     assert table.rows[0].cells == [Cell(28.5), Cell(27.5)]  # of others, nothing is left out
     text = to_markdown(table)
     assert "| late | — | **40.00** |" in text
-    assert "has no mean: late lacks 1 of 2 images at ×2, such as b.png." in text
+    assert "has no mean: late lacks 1 of 2 images, such as b.png, at ×2." in text
     assert "has no mean" not in to_markdown(summarise(RECORDS, "Set5", "psnr_y"))
 
 

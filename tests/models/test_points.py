@@ -2,6 +2,7 @@
 
 import pickle
 import zipfile
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,12 +10,14 @@ import pytest
 import thera
 from thera.errors import InvalidInput, ModelError, UnsafeCheckpoint
 from thera.evaluation.inspection import bank_of
+from thera.evaluation.methods import load_methods
 from thera.field.grid import Axis
 from thera.models import load_network, save_safetensors
 from thera.models.points import PointModel
 from thera.models.published_liif import MODULES
 from thera.models.weights import describe
 from thera.networks import Spec, make_network
+from thera.networks.decoders import DECODERS
 from thera.tiled import ArraySource, Options, TiledField
 
 torch = pytest.importorskip("torch")
@@ -139,6 +142,45 @@ def test_decoders_of_whole_pictures_are_exact_in_tiles_and_bands(variant, monkey
         InvalidInput, match=r"all output pixels at once: 1,600 of them need .* 1 MiB are there"
     ):
         model.upscale(image, size=(50, 32))
+
+
+@pytest.mark.parametrize("variant", DECODERS)
+def test_compiled_once_a_decoder_gives_the_same_pictures_at_any_size(variant, monkeypatch):
+    graphs = []
+
+    def count(graph, example_inputs):
+        graphs.append(graph)
+        return graph
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=count))  # no kernels, to be quick
+    network = make_network(Spec("edsr", variant)).eval()
+    plain, compiled = (PointModel(network, describe(network), "cpu") for _ in range(2))
+    compiled.compile()
+    found = []
+    for shape, size in ((9, 7), (14, 10)), ((8, 8), (24, 24)), ((5, 12), (21, 40)):
+        image = np.random.default_rng(0).random((*shape, 3), np.float32)
+        expected = plain.upscale(image, size=size, ensemble=True)
+        np.testing.assert_allclose(compiled.upscale(image, size=size, ensemble=True), expected, atol=1e-5)
+        found.append(len(graphs))
+    assert found[0] == found[-1] > 0
+    if variant not in ("srno", "ciaosr"):  # these have no derivatives
+        rows, cols = Axis.whole(5, 10), Axis.whole(12, 24)
+        slopes = (m.encode(image).on_axes(rows, cols, m.psf(()), (1, 0)) for m in (compiled, plain))
+        torch.testing.assert_close(*slopes)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("variant", DECODERS)
+def test_decoders_are_compiled_where_many_pictures_are_measured_on_a_gpu(variant, tmp_path):
+    torch.manual_seed(1)
+    save_safetensors(make_network(Spec("edsr", variant)), path := tmp_path / "it.safetensors")
+    (method,) = load_methods([str(path)], ensemble=False, device="cuda")
+    plain = thera.load(path, device="cuda", precision="f32")
+    for shape, size in ((40, 30), (80, 60)), ((33, 47), (200, 290)):
+        image = np.random.default_rng(0).random((*shape, 3), np.float32)
+        expected = plain.upscale(image, size=size)
+        np.testing.assert_allclose(method.upscale(image, size).cpu().numpy(), expected, atol=1e-4)
 
 
 def test_the_ensemble_is_the_mean_over_turned_pictures(model):

@@ -121,19 +121,23 @@ def command(
 
 
 def _alias_scale(models: tuple[str, ...], image: Path | None, out: Path) -> Any:
-    """Measure aliasing and equivariance into alias.jsonl beside the figure, and draw the former."""
+    """Measure aliasing and equivariance into alias.jsonl beside the figure, and draw the former.
+
+    What is stored there is kept: models can be added when others are no longer at hand.
+    """
     from thera.evaluation.aliasing import measure
     from thera.evaluation.charts import alias_scale_figure
     from thera.evaluation.images import read
     from thera.evaluation.methods import load_methods
-    from thera.evaluation.records import json_lines
+    from thera.evaluation.records import json_lines, read_records
     from thera.files import replacing
 
     assert image is not None
+    file_path = out / "alias.jsonl"
     methods = load_methods(models, ["nearest", "bicubic", "lanczos"], ensemble=False)
-    found = measure(methods, read(image).pixels)
+    found = measure(methods, read(image).pixels, read_records(file_path))
     out.mkdir(parents=True, exist_ok=True)
-    with replacing(out / "alias.jsonl") as file:
+    with replacing(file_path) as file:
         file.write(json_lines(found).encode())
     return alias_scale_figure(found)
 

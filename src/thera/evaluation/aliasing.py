@@ -16,6 +16,7 @@ from thera.evaluation.metrics import psnr_rgb
 from thera.evaluation.protocol import Upscaler, cut, unit
 from thera.evaluation.records import Record
 from thera.evaluation.resize import imresize
+from thera.evaluation.runner import checksum
 from thera.evaluation.tables import markdown_grid
 from thera.field.psf import to_numpy
 
@@ -74,11 +75,13 @@ def shifted(upscale: Upscaler, picture: NDArray[np.uint8]) -> float:
 def measure(
     methods: Sequence[Method],
     picture: NDArray[np.uint8],
+    stored: Sequence[Record] = (),
     scales: Sequence[float] = (*REDUCTIONS, *ENLARGEMENTS),
 ) -> list[Record]:
     """One record for each method: its aliasing at each scale, and both equivariances on the picture.
 
-    The picture is halved first, so it needs 48 pixels a side.
+    The picture is halved first, so it needs 48 pixels a side. Methods of `stored` are not measured again, and
+    all other records there are kept.
     """
     height, width = (n // 2 * 2 for n in picture.shape[:2])
     if min(height, width) < 48:
@@ -86,16 +89,22 @@ def measure(
             f"A picture of {width}×{height} pixels is too small: give one of 48 a side or more."
         )
     half = imresize(picture[:height, :width], (height // 2, width // 2))
-    return [
-        {
+    pixels = checksum(picture)
+    if any(record.get("pixels") != pixels for record in stored):
+        raise InvalidInput("The stored results are of another picture: give that one, or name another --out.")
+    found = {record["method"]: record for record in stored}
+    for method in methods:
+        if found.get(method.name, {}).get("identity") == method.identity:
+            continue
+        found[method.name] = {
             "method": method.name,
             "identity": method.identity,
+            "pixels": pixels,
             "aliasing": {f"{scale:g}": round(folded_contrast(method.upscale, scale), 4) for scale in scales},
             "turn": _finite(turned(method.upscale, half)),
             "shift": _finite(shifted(method.upscale, picture)),
         }
-        for method in methods
-    ]
+    return list(found.values())
 
 
 def _finite(decibels: float) -> float | None:

@@ -49,10 +49,12 @@ def measure(case: Case) -> Record:
     from thera.evaluation.inspection import added_parameters
     from thera.models import load
 
-    model = load(case.model, engine=case.engine, device=case.device, precision=case.precision)
+    model: Any = load(case.model, engine=case.engine, device=case.device, precision=case.precision)
     image = np.random.default_rng(0).random((case.height, case.width, 3)).astype(np.float32)
     on_gpu = model.info.device.startswith("cuda")
     wait = _cuda_synchronise if on_gpu else lambda: None
+    if on_gpu and not model.info.spec.renderable:
+        model.compile()
     times: list[tuple[float, float]] = []
     until = time.perf_counter() + PATIENCE
     while len(times) < 2 or (len(times) < case.repeats + WARM_UP and time.perf_counter() < until):

@@ -210,8 +210,10 @@ def _load(
 ) -> list[Method]:
     from thera.models import load
 
-    model = load(source, **options)
+    model: Any = load(source, **options)
     info = model.info
+    if info.device.startswith("cuda") and not info.spec.renderable:
+        model.compile()  # many pictures follow
     identity = fingerprint(model) if info.precision == "f32" else f"{fingerprint(model)} {info.precision}"
     engine = f"{info.engine} {info.device} {info.precision}"
     name = label or model.name

@@ -110,7 +110,7 @@ def summarise(
     scales = sorted({record["scale"] for record in records}) if scales is None else list(scales)
     columns = [f"×{s:g}" for s in scales] if columns is None else list(columns)
     rows: dict[str, list[Cell]] = {record["method"]: [] for record in records}
-    lacking = []
+    lacking: dict[tuple[str, str], list[str]] = {}  # columns, by method and what it lacks there
     for scale, column in zip(scales, columns, strict=True):
         checkpoints = _scores_at(records, metric, scale)
         everything = {record["image"] for record in records if record["scale"] == scale}
@@ -118,8 +118,8 @@ def summarise(
             found = list(checkpoints.get(method, {}).values())
             missing = {image for images in found for image in everything.difference(images)}
             if missing:
-                count = f"{len(missing)} of {len(everything)} images"
-                lacking.append(f"{method} lacks {count} at {column}, such as {min(missing)}")
+                what = f"{len(missing)} of {len(everything)} images, such as {min(missing)}"
+                lacking.setdefault((method, what), []).append(column)
             means = [] if missing else [fmean(images.values()) for images in found]
             cells.append(Cell(fmean(means), stdev(means) if means[1:] else None) if means else Cell())
     title, digits, higher_is_better = METRIC_STYLES[metric]
@@ -129,7 +129,8 @@ def summarise(
         rule = (
             "A method that refused images which others were measured on, or was stopped before, has no mean"
         )
-        notes.append(f"{rule}: {'; '.join(lacking)}.")
+        each = (f"{method} lacks {what}, at {', '.join(where)}" for (method, what), where in lacking.items())
+        notes.append(f"{rule}: {'; '.join(each)}.")
     return Table(f"{data}, {title}", columns, lines, digits, higher_is_better, notes)
 
 

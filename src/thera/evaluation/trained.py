@@ -23,7 +23,7 @@ from thera.field.psf import NYQUIST_KAPPA
 TRAINED = "Trained and measured by `thera ablations`, every row with the same budget"
 METHODS = (
     "[Methods](methods.md) that compute more have seen fewer patches. Thera's heat fields have GPU kernels "
-    "of their own; other decoders run what PyTorch compiles in training, and uncompiled where they are timed."
+    "of their own; other decoders run what PyTorch compiles, in training and where they are timed on a GPU."
 )
 OLDER = (
     "These pictures were reduced by an earlier version of the protocol, rounded once instead of after each "

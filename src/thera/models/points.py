@@ -21,6 +21,7 @@ from thera.memory import available_memory, human_bytes
 from thera.models.engine import Array
 from thera.models.model import Info, Model, check_image, like, quarter_turns
 from thera.models.torch_engine import as_tensor, precision_of, resolve_device
+from thera.networks.decoders import Decoded
 from thera.networks.network import Points
 from thera.networks.spec import WHOLE, Spec
 
@@ -71,6 +72,11 @@ class PointModel(Model):
             precision=self.precision,
             metadata=metadata,
         )
+
+    def compile(self) -> None:
+        """Merge the kernels of a decoder, which takes PyTorch up to a minute: for many pictures on a GPU."""
+        if isinstance(self.network, Decoded):
+            self.network.compile_decoder()
 
     def encode(self, image: Array) -> PointField:  # type: ignore[override]
         """The features of an image. They can be decoded at any size, as often as needed."""

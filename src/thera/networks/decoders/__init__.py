@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from thera.networks.decoders.ciaosr import CiaoSR
@@ -45,6 +46,20 @@ class Decoded(Network):
 
     def colours(self, maps: Any, points: Points) -> Tensor:
         return STD * self.decoder(maps, points).float() + self.mean.view(3)
+
+    def compile_decoder(self) -> None:
+        """For many pictures, of any size; derivatives are computed by the plain form.
+
+        What is compiled is `forward`, of which each class has its own: PyTorch compiles a function for eight
+        kinds of arguments at most.
+        """
+        plain = self.decoder.forward
+        fast = torch.compile(plain, dynamic=True)
+
+        def forward(maps: Any, points: Points) -> Tensor:
+            return (plain if torch.is_grad_enabled() else fast)(maps, points)
+
+        self.decoder.forward = forward  # type: ignore[method-assign]
 
     def compile_blocks(self) -> None:
         """The decoder is one block: it spends its time between its layers, where kernels can be merged."""

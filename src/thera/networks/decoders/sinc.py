@@ -37,7 +37,7 @@ class Sinc(Decoder):
 
     def forward(self, maps: Tensor, points: Points) -> Tensor:
         stretch = torch.ones_like(points.step) if self.training else (4 * points.step).clamp(min=1)
-        count = 2 * LOBES if self.training else math.ceil(2 * LOBES * stretch.max().item())
+        count = 2 * LOBES if self.training else taps_within(stretch)
         at = 4 * points.at - 0.5  # in pixels of the ×4 picture, from the centre of the first
         first = torch.floor(at - count / 2) + 1
         taps = first[..., None] + torch.arange(count, device=at.device)  # N×Q×2×count
@@ -48,6 +48,12 @@ class Sinc(Decoder):
         index = rows[..., :, None] * maps.shape[3] + cols[..., None, :]  # N×Q×count×count
         found = gather(maps, index.flatten(1)).view(*index.shape, 3)
         return torch.einsum("nqi,nqj,nqijc->nqc", weight[..., 0, :], weight[..., 1, :], found)
+
+
+@torch.compiler.disable  # it waits for the device
+def taps_within(stretch: Tensor) -> int:
+    """The taps of the most stretched kernel on an axis."""
+    return math.ceil(2 * LOBES * stretch.max().item())
 
 
 def mirrored(index: Tensor, length: int) -> Tensor:
