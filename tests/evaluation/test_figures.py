@@ -178,8 +178,10 @@ def test_stored_results_of_aliasing_are_kept_and_others_added(photograph):
     anew = measured(("mine", nearest, "b"), stored=both)  # other weights of the same name
     assert [record["identity"] for record in anew] == ["b", ""]
     assert anew[0]["aliasing"] == both[1]["aliasing"]
-    with pytest.raises(InvalidInput, match="another picture"):
-        measure([Method("mine", resize)], photograph(64, 48), first)
+    other = [*both, both[0] | {"pixels": "of another picture"}]
+    for stored, scales in ((other, (0.6,)), ([other[-1]], (0.5,))):  # neither is compared with what is new
+        (only,) = measure([Method("theirs", nearest)], photograph(64, 64), stored, scales)
+        assert only["method"] == "theirs"
 
 
 def test_a_zone_plate_reaches_the_nyquist_frequency_at_its_edges():

@@ -47,6 +47,10 @@ class StubModel:
     def __init__(self, name="stub", kappa=0.03, fail=False):
         self.name, self.kappa, self.fail, self.calls = name, kappa, fail, []
         self.info = SimpleNamespace(engine="onnx", device="cpu", precision="f32")
+        self.compiled = 0
+
+    def compile(self):
+        self.compiled += 1
 
     def encode(self, image):
         c, features = 2, np.zeros((*image.shape[:2], 5))
@@ -208,6 +212,7 @@ def test_models_are_loaded_after_the_baselines_and_marked_for_the_ensemble(model
     assert names == ["bicubic", "air+ ×4, sinc", "air+"]
     assert [m.name for m in load_methods(["a.onnx"], ensemble=False)] == ["air"]
     assert [m.name for m in load_methods(["a.onnx"], both=True)] == ["air", "air+"]
+    assert models["a.onnx"].compiled == 3  # by each: many pictures follow
 
 
 def test_figures_are_measured_in_f32_unless_another_precision_is_asked_for(monkeypatch):

@@ -123,7 +123,7 @@ def command(
 def _alias_scale(models: tuple[str, ...], image: Path | None, out: Path) -> Any:
     """Measure aliasing and equivariance into alias.jsonl beside the figure, and draw the former.
 
-    What is stored there is kept: models can be added when others are no longer at hand.
+    What is stored there of the same picture is kept: models are added to others that are no longer at hand.
     """
     from thera.evaluation.aliasing import measure
     from thera.evaluation.charts import alias_scale_figure

@@ -80,8 +80,8 @@ def measure(
 ) -> list[Record]:
     """One record for each method: its aliasing at each scale, and both equivariances on the picture.
 
-    The picture is halved first, so it needs 48 pixels a side. Methods of `stored` are not measured again, and
-    all other records there are kept.
+    The picture is halved first, so it needs 48 pixels a side. What `stored` has of the same picture and the
+    same scales is kept; only methods that are not there, or with other weights, are measured.
     """
     height, width = (n // 2 * 2 for n in picture.shape[:2])
     if min(height, width) < 48:
@@ -89,10 +89,9 @@ def measure(
             f"A picture of {width}×{height} pixels is too small: give one of 48 a side or more."
         )
     half = imresize(picture[:height, :width], (height // 2, width // 2))
-    pixels = checksum(picture)
-    if any(record.get("pixels") != pixels for record in stored):
-        raise InvalidInput("The stored results are of another picture: give that one, or name another --out.")
-    found = {record["method"]: record for record in stored}
+    pixels, columns = checksum(picture), [f"{scale:g}" for scale in scales]
+    alike = [r for r in stored if r.get("pixels") == pixels and list(r["aliasing"]) == columns]
+    found = {record["method"]: record for record in alike}
     for method in methods:
         if found.get(method.name, {}).get("identity") == method.identity:
             continue

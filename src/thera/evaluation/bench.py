@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import re
@@ -49,19 +50,20 @@ def measure(case: Case) -> Record:
     from thera.evaluation.inspection import added_parameters
     from thera.models import load
 
-    model: Any = load(case.model, engine=case.engine, device=case.device, precision=case.precision)
+    model = load(case.model, engine=case.engine, device=case.device, precision=case.precision)
+    model.compile()
     image = np.random.default_rng(0).random((case.height, case.width, 3)).astype(np.float32)
     on_gpu = model.info.device.startswith("cuda")
     wait = _cuda_synchronise if on_gpu else lambda: None
-    if on_gpu and not model.info.spec.renderable:
-        model.compile()
     times: list[tuple[float, float]] = []
-    until = time.perf_counter() + PATIENCE
+    until = math.inf
     while len(times) < 2 or (len(times) < case.repeats + WARM_UP and time.perf_counter() < until):
         encode, field = _milliseconds(lambda: model.encode(image), wait)
         # A new field each time: those of some decoders keep what they have rendered.
         render, _ = _milliseconds(partial(field.render, scale=case.scale), wait)
         times.append((encode, render))
+        if len(times) == 1:  # which may have compiled
+            until = time.perf_counter() + PATIENCE
     timed = times[min(WARM_UP, len(times) - 1) :]
     encode, render = (statistics.median(part) for part in zip(*timed, strict=True))
     return {

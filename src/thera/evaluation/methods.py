@@ -210,10 +210,9 @@ def _load(
 ) -> list[Method]:
     from thera.models import load
 
-    model: Any = load(source, **options)
+    model = load(source, **options)
+    model.compile()  # many pictures follow
     info = model.info
-    if info.device.startswith("cuda") and not info.spec.renderable:
-        model.compile()  # many pictures follow
     identity = fingerprint(model) if info.precision == "f32" else f"{fingerprint(model)} {info.precision}"
     engine = f"{info.engine} {info.device} {info.precision}"
     name = label or model.name

@@ -23,7 +23,8 @@ from thera.field.psf import NYQUIST_KAPPA
 TRAINED = "Trained and measured by `thera ablations`, every row with the same budget"
 METHODS = (
     "[Methods](methods.md) that compute more have seen fewer patches. Thera's heat fields have GPU kernels "
-    "of their own; other decoders run what PyTorch compiles, in training and where they are timed on a GPU."
+    "of their own; other decoders run what PyTorch compiles, in training and where a GPU runs them here; on "
+    "CPUs nothing is compiled."
 )
 OLDER = (
     "These pictures were reduced by an earlier version of the protocol, rounded once instead of after each "
@@ -150,7 +151,9 @@ def _seen(trained: Trained, bench: Sequence[Record]) -> str:
         lines.append(line)
     notes = ["Seconds are those of training."]
     if sets:
-        notes.append(f"dB are means over {', '.join(sets)} of the PSNR of Y, one pass.")
+        notes.append(
+            f"dB are means over {', '.join(sets)} of the PSNR of Y, one pass; —: not all of it is measured."
+        )
     if costs:
         notes.append("Times are in f32, with PyTorch.")
     return f"{markdown_grid(header, lines)}\n\n{' '.join(notes)}"

@@ -17,6 +17,7 @@ from thera.errors import InvalidInput
 from thera.field import Filter
 from thera.field.ensemble import ROTATIONS, mean
 from thera.field.grid import Axis, axes
+from thera.kernels.available import TRITON
 from thera.memory import available_memory, human_bytes
 from thera.models.engine import Array
 from thera.models.model import Info, Model, check_image, like, quarter_turns
@@ -74,8 +75,8 @@ class PointModel(Model):
         )
 
     def compile(self) -> None:
-        """Merge the kernels of a decoder, which takes PyTorch up to a minute: for many pictures on a GPU."""
-        if isinstance(self.network, Decoded):
+        """Let PyTorch merge the kernels of a decoder, where it can."""
+        if isinstance(self.network, Decoded) and self.device.type == "cuda" and TRITON:
             self.network.compile_decoder()
 
     def encode(self, image: Array) -> PointField:  # type: ignore[override]

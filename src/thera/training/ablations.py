@@ -122,6 +122,8 @@ def run_ablations(
         "kappa": _kappas(rows),
     }
     about, others = _together(results, about, replace_results)
+    order = [title(stem) for stem in known]
+    about["rows"].sort(key=lambda row: [*order, row["method"]].index(row["method"]))
     measured = {row["method"] for row in about["rows"]}
     shown = [stem for stem in known if title(stem) in measured]
     command = f"thera ablations --configs {'/'.join(configs.resolve().parts[-2:])} --runs runs/{runs.name}"
