@@ -99,7 +99,10 @@ def measure(
             "method": method.name,
             "identity": method.identity,
             "pixels": pixels,
-            "aliasing": {f"{scale:g}": round(folded_contrast(method.upscale, scale), 4) for scale in scales},
+            "aliasing": {
+                column: round(folded_contrast(method.upscale, scale), 4)
+                for column, scale in zip(columns, scales, strict=True)
+            },
             "turn": _finite(turned(method.upscale, half)),
             "shift": _finite(shifted(method.upscale, picture)),
         }

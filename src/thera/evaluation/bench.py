@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 import re
@@ -24,7 +23,7 @@ from thera.evaluation.records import Record
 from thera.evaluation.tables import markdown_grid
 
 WARM_UP = 2  # calls that are not timed
-PATIENCE = 60.0  # seconds after which no further call begins, once two were made
+PATIENCE = 60.0  # seconds from the end of the first call; then none begins, once two were made
 
 
 @dataclass(frozen=True)
@@ -55,15 +54,17 @@ def measure(case: Case) -> Record:
     image = np.random.default_rng(0).random((case.height, case.width, 3)).astype(np.float32)
     on_gpu = model.info.device.startswith("cuda")
     wait = _cuda_synchronise if on_gpu else lambda: None
-    times: list[tuple[float, float]] = []
-    until = math.inf
-    while len(times) < 2 or (len(times) < case.repeats + WARM_UP and time.perf_counter() < until):
+
+    def both() -> tuple[float, float]:
         encode, field = _milliseconds(lambda: model.encode(image), wait)
         # A new field each time: those of some decoders keep what they have rendered.
         render, _ = _milliseconds(partial(field.render, scale=case.scale), wait)
-        times.append((encode, render))
-        if len(times) == 1:  # which may have compiled
-            until = time.perf_counter() + PATIENCE
+        return encode, render
+
+    times = [both()]  # the first call may compile
+    until = time.perf_counter() + PATIENCE
+    while len(times) < 2 or (len(times) < case.repeats + WARM_UP and time.perf_counter() < until):
+        times.append(both())
     timed = times[min(WARM_UP, len(times) - 1) :]
     encode, render = (statistics.median(part) for part in zip(*timed, strict=True))
     return {

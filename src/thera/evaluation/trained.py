@@ -152,7 +152,7 @@ def _seen(trained: Trained, bench: Sequence[Record]) -> str:
     notes = ["Seconds are those of training."]
     if sets:
         notes.append(
-            f"dB are means over {', '.join(sets)} of the PSNR of Y, one pass; —: not all of it is measured."
+            f"dB are means over {', '.join(sets)} of the PSNR of Y, one pass; — where pictures are missing."
         )
     if costs:
         notes.append("Times are in f32, with PyTorch.")

@@ -105,7 +105,7 @@ class Model:
         return f"Model({i.name}, {i.parameters:,} parameters, {i.engine} on {i.device}, {i.precision})"
 
     def compile(self) -> None:
-        """Take up to a minute so that many pictures take less each: for other methods, on GPUs."""
+        """Spend up to a minute to make all later pictures faster. It helps other methods on GPUs alone."""
 
     def encode(self, image: Array) -> HeatField:
         """The heat field of an image. It can be rendered at any size, as often as needed.

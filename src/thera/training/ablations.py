@@ -122,9 +122,14 @@ def run_ablations(
         "kappa": _kappas(rows),
     }
     about, others = _together(results, about, replace_results)
-    order = [title(stem) for stem in known]  # then rows at the patches of others
-    about["rows"].sort(key=lambda row: [*order, row["method"]].index(row["method"]))
-    about["kappa"] = dict(sorted(about["kappa"].items(), key=lambda item: [*order, item[0]].index(item[0])))
+    order = [title(stem) for stem in known]
+
+    def place(name: str) -> int:
+        """The place of a row in the table. Rows at the patches of others are in no file, and come last."""
+        return [*order, name].index(name)
+
+    about["rows"].sort(key=lambda row: place(row["method"]))
+    about["kappa"] = {name: about["kappa"][name] for name in sorted(about["kappa"], key=place)}
     measured = {row["method"] for row in about["rows"]}
     shown = [stem for stem in known if title(stem) in measured]
     command = f"thera ablations --configs {'/'.join(configs.resolve().parts[-2:])} --runs runs/{runs.name}"

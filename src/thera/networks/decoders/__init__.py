@@ -48,10 +48,10 @@ class Decoded(Network):
         return STD * self.decoder(maps, points).float() + self.mean.view(3)
 
     def compile_decoder(self) -> None:
-        """For many pictures, of any size; derivatives are computed by the plain form.
+        """Compile the decoder for pictures of any size. Derivatives still use the plain form.
 
-        What is compiled is `forward`, of which each class has its own: PyTorch compiles a function for eight
-        kinds of arguments at most.
+        Each class of decoders has its own `forward`, but all share `colours`, and PyTorch stops compiling a
+        function after eight versions of it.
         """
         plain = self.decoder.forward
         fast = torch.compile(plain, dynamic=True)

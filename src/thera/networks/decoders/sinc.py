@@ -52,7 +52,7 @@ class Sinc(Decoder):
 
 @torch.compiler.disable  # it waits for the device
 def taps_within(stretch: Tensor) -> int:
-    """The taps of the most stretched kernel on an axis."""
+    """How many taps the widest kernel has on an axis."""
     return math.ceil(2 * LOBES * stretch.max().item())
 
 
