@@ -191,7 +191,14 @@ def local_attention(block, features, y, x, step):
     return block.mlp(torch.relu(block.first(torch.cat([weighted.flatten(), 2 * step]))))
 
 
-def test_clit_adds_three_local_attentions_from_coarse_to_fine(decoded):
+@pytest.fixture(params=[False, True], ids=["cell by cell", "point by point"])
+def by_point(request):
+    """Local attention has two forms: point by point where there are gradients, else cell by cell."""
+    with torch.set_grad_enabled(request.param):
+        yield
+
+
+def test_clit_adds_three_local_attentions_from_coarse_to_fine(by_point, decoded):
     decoder, features, image, colours = decoded("clit")
     for (y, x), colour in zip(AT, colours, strict=True):
         expected = enlarged(image, y, x)
@@ -200,7 +207,7 @@ def test_clit_adds_three_local_attentions_from_coarse_to_fine(decoded):
         torch.testing.assert_close(colour, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_msit_attends_to_features_mixed_over_four_scales(decoded):
+def test_msit_attends_to_features_mixed_over_four_scales(by_point, decoded):
     decoder, features, image, colours = decoded("msit")
     mixing = decoder.multi_scale
     seen = []
@@ -213,6 +220,19 @@ def test_msit_attends_to_features_mixed_over_four_scales(decoded):
     for (y, x), colour in zip(AT, colours, strict=True):
         expected = enlarged(image, y, x) + local_attention(decoder.attention, mixed, y, x, torch.tensor(STEP))
         torch.testing.assert_close(colour, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [(3, 4), (2 * H, 2 * W), (13, 18)])
+def test_local_attention_cell_by_cell_equals_point_by_point(size):
+    """For two pictures at once, one read from its end; points of a cell do not all follow each other."""
+    torch.manual_seed(0)
+    attention = DECODERS["msit"]().attention.requires_grad_(False)
+    rows, cols = ((torch.arange(n) + 0.5) * cells / n for n, cells in zip(size, (H, W), strict=True))
+    at = torch.stack(torch.meshgrid(rows, cols, indexing="ij"), -1).view(1, -1, 2)
+    points = Points(torch.cat([at, at.flip(1)]), torch.tensor([[STEP]]))
+    maps = attention.maps(torch.randn(2, 64, H, W))
+    expected = attention.by_point(maps, points)
+    torch.testing.assert_close(attention.by_cell(maps, points), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("size", [(5 * H, 5 * W), (2 * H, 2 * W), (7, 11)])

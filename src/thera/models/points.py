@@ -231,18 +231,22 @@ class PointField:
         """The colours of points, decoded in the picture as it was turned when it was encoded."""
         model, turns = self.model, self.quarters
         at, step = _turned(at, step, self.shape, turns)
-        image, features = (
-            f.rot90(turns, (0, 1)).permute(2, 0, 1)[None].contiguous() for f in (self.pixels, self.features)
+        image, features = (  # the channels of each cell stay side by side, for cells are what is read of them
+            f.rot90(turns, (0, 1)).permute(2, 0, 1)[None].contiguous(memory_format=torch.channels_last)
+            for f in (self.pixels, self.features)
         )
         memory = GPU_MEMORY if self.pixels.is_cuda else MEMORY
         count = len(at) if model.network.together else max(1, memory // model.network.point_bytes)
+        at, step = at.to(self.pixels.device), step.to(self.pixels.device)
+        # Cell by cell, for decoders that compute something once for all points of a cell.
+        down, along = torch.floor(at).long().unbind(1)
+        order = torch.argsort(down * image.shape[3] + along, stable=True)
         out = self.pixels.new_empty(len(at), 3)
         with model.computing():
             maps = model.network.maps(features, image)
             for first in range(0, len(at), count):
-                part = slice(first, first + count)
-                size = step if len(step) == 1 else step[part]
-                points = Points(*(p[None].to(self.pixels.device) for p in (at[part], size)))
+                part = order[first : first + count]
+                points = Points(at[part][None], (step if len(step) == 1 else step[part])[None])
                 if any(derivative):
                     out[part] = _differentiated(model.network, maps, points, derivative)
                 else:

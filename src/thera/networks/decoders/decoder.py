@@ -70,15 +70,20 @@ def gather(maps: Tensor, index: Tensor) -> Tensor:
 
     They pass through float32, so that gradients of points in the same cell are summed up in it.
     """
-    N, C = maps.shape[:2]
-    rows = maps.permute(0, 2, 3, 1).reshape(-1, C)
-    first = torch.arange(N, device=index.device)[:, None] * (len(rows) // N)
-    return rows.float().index_select(0, (index + first).flatten()).view(N, -1, C).to(maps.dtype)
+    N, C, H, W = maps.shape
+    first = torch.arange(N, device=index.device)[:, None] * (H * W)
+    return table(maps).float().index_select(0, (index + first).flatten()).view(N, -1, C).to(maps.dtype)
+
+
+def table(maps: Tensor) -> Tensor:
+    """N×C×H×W maps with a row for each cell, N·H·W×C: no copy where the channels lie side by side."""
+    return maps.permute(0, 2, 3, 1).reshape(-1, maps.shape[1])
 
 
 def unfold(maps: Tensor) -> Tensor:
     """N×9C×H×W: each cell's 3×3 surroundings, zeros outside; channel by channel, then row by row."""
-    return F.unfold(maps, 3, padding=1).unflatten(2, maps.shape[2:])
+    found = F.unfold(maps, 3, padding=1).unflatten(2, maps.shape[2:])
+    return found.contiguous(memory_format=torch.channels_last)  # cells are what is read of them
 
 
 def linear_in(x: Tensor, layer: nn.Linear) -> Tensor:
