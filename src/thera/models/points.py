@@ -29,7 +29,8 @@ from thera.networks.spec import WHOLE, Spec
 if TYPE_CHECKING:
     from thera.networks import Network
 
-MEMORY, GPU_MEMORY = 256 << 20, 8 << 30  # bytes for the points that are decoded at a time
+# Bytes for the points that are decoded at a time; on a CPU they should stay in its caches.
+MEMORY, GPU_MEMORY = 64 << 20, 8 << 30
 
 
 @dataclass(frozen=True)
@@ -231,27 +232,38 @@ class PointField:
         """The colours of points, decoded in the picture as it was turned when it was encoded."""
         model, turns = self.model, self.quarters
         at, step = _turned(at, step, self.shape, turns)
-        image, features = (  # the channels of each cell stay side by side, for cells are what is read of them
+        image, features = (  # the channels of a cell stay side by side, as most decoders read them
             f.rot90(turns, (0, 1)).permute(2, 0, 1)[None].contiguous(memory_format=torch.channels_last)
             for f in (self.pixels, self.features)
         )
-        memory = GPU_MEMORY if self.pixels.is_cuda else MEMORY
-        count = len(at) if model.network.together else max(1, memory // model.network.point_bytes)
         at, step = at.to(self.pixels.device), step.to(self.pixels.device)
-        # Cell by cell, for decoders that compute something once for all points of a cell.
-        down, along = torch.floor(at).long().unbind(1)
-        order = torch.argsort(down * image.shape[3] + along, stable=True)
         out = self.pixels.new_empty(len(at), 3)
         with model.computing():
             maps = model.network.maps(features, image)
-            for first in range(0, len(at), count):
-                part = order[first : first + count]
+            for part in self._parts(at, image.shape[3], any(derivative)):
                 points = Points(at[part][None], (step if len(step) == 1 else step[part])[None])
                 if any(derivative):
                     out[part] = _differentiated(model.network, maps, points, derivative)
                 else:
                     out[part] = model.network.colours(maps, points)[0]
         return out
+
+    def _parts(self, at: Tensor, width: int, derivative: bool) -> Iterator[slice] | Iterator[Tensor]:
+        """Which points are decoded at a time, so that they fit into memory. `width`: cells in a row.
+
+        Where points of a cell share work, they are in the order of their cells; derivatives share none.
+        """
+        network, room = self.model.network, GPU_MEMORY if at.is_cuda else MEMORY
+        if network.together:
+            return iter([slice(None)])
+        if derivative or not network.cell_bytes:
+            count = max(1, room // (network.point_bytes + network.cell_bytes))
+            return (slice(first, first + count) for first in range(0, len(at), count))
+        down, along = torch.floor(at).long().unbind(1)
+        cell, order = torch.sort(down * width + along, stable=True)
+        starts = torch.diff(cell, prepend=cell[:1] - 1) != 0
+        part = (network.point_bytes + network.cell_bytes * starts).cumsum(0) // room
+        return iter(order.split(torch.unique_consecutive(part, return_counts=True)[1].tolist()))
 
 
 def _differentiated(network: Network, maps: Any, points: Points, derivative: tuple[int, int]) -> Tensor:

@@ -58,6 +58,7 @@ class Network(nn.Module):
 
     mean: Tensor
     point_bytes = 40_000  # of working memory to decode a point: the values of 512 components
+    cell_bytes = 0  # and for each cell that they lie in, if points of a cell share work
     together = False  # whether a colour depends on all points that are asked for
 
     def __init__(self, spec: Spec) -> None:

@@ -39,7 +39,8 @@ class Decoded(Network):
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
         self.decoder = DECODERS[spec.variant]()
-        self.point_bytes, self.together = self.decoder.point_bytes, self.decoder.together
+        self.point_bytes, self.cell_bytes = self.decoder.point_bytes, self.decoder.cell_bytes
+        self.together = self.decoder.together
 
     def maps(self, features: Tensor, image: Tensor) -> Any:
         return self.decoder.maps(features, self.normalised(image))
@@ -51,8 +52,11 @@ class Decoded(Network):
         """Compile the decoder for pictures of any size. Derivatives still use the plain form.
 
         Each class of decoders has its own `forward`, but all share `colours`, and PyTorch stops compiling a
-        function after eight versions of it.
+        function after eight versions of it. What is decoded cell by cell stays plain, for its shapes depend on
+        the points.
         """
+        if self.cell_bytes:
+            return
         plain = self.decoder.forward
         fast = torch.compile(plain, dynamic=True)
 

@@ -51,7 +51,6 @@ class CiaoSR(Decoder):
 
     def maps(self, features: Tensor, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         both = torch.cat([unfold(features), self.cross_scale(features).to(features.dtype)], 1)
-        both = both.contiguous(memory_format=torch.channels_last)
         return both, self.key.maps(both[:, :UNFOLDED]), self.value.maps(both)
 
     def forward(self, maps: tuple[Tensor, Tensor, Tensor], points: Points) -> Tensor:

@@ -15,6 +15,8 @@ HEADS, HIDDEN = 8, 256
 RADIUS = 3  # cells: attention sees 7×7
 AREA = (2 * RADIUS + 1) ** 2
 WAVES = 10  # octaves of the sinusoids of an offset
+CELL_BYTES = 500_000  # of working memory: 49 keys and values, and what the perceptron reads of them
+POINT_BYTES = 120_000  # the same for a point: 49 hidden layers of the perceptron of offsets, if all differ
 
 
 class LocalAttention(nn.Module):
@@ -39,7 +41,7 @@ class LocalAttention(nn.Module):
         return self.by_point(maps, points) if torch.is_grad_enabled() else self.by_cell(maps, points)
 
     def by_point(self, maps: tuple[Tensor, Tensor, Tensor], points: Points) -> Tensor:
-        """The equations, for training: there most points have a cell of their own."""
+        """The equations, for training, where most points have a cell of their own, and for derivatives."""
         query, key, value = maps
         cells, index, inside = self.around(torch.floor(points.at), query.shape)
         k, v = (gather(x, index.flatten(1)).view(*inside.shape, HEADS, -1) for x in (key, value))
@@ -51,12 +53,11 @@ class LocalAttention(nn.Module):
         weighted = (share.unsqueeze(-1).to(v.dtype) * v).flatten(-3)
         return self.read(F.linear(weighted, self.first.weight[:, :-2].to(v.dtype)), points.step)
 
-    @torch.compiler.disable  # the number of cells depends on the points
     def by_cell(self, maps: tuple[Tensor, Tensor, Tensor], points: Points) -> Tensor:
-        """The same numbers with less work, for points that share their cells with those beside them.
+        """The same with less work, for points of a cell that follow each other.
 
-        What the perceptron reads of a cell is linear in its values. That part is computed once for all points
-        that see the cell from the same place: 3.2 million products, and a hundred thousand for each point.
+        The perceptron's first layer is linear in the values, so its products with them are computed once for
+        all points in a cell: 3.2 million, and after that a hundred thousand for each point.
         """
         query, key, value = maps
         N, Q = points.at.shape[:2]
@@ -66,10 +67,10 @@ class LocalAttention(nn.Module):
         index = index + (first // Q)[:, None] * (query.shape[2] * query.shape[3])
         k, v = (table(x)[index].unflatten(-1, (HEADS, -1)) for x in (key, value))  # G×49×8×32
         q = bilinear(query, points.at).flatten(0, 1)[member].unflatten(-1, (HEADS, -1)).to(k.dtype)
-        scores = torch.einsum("gphd,gjhd->gpjh", q, k).float() / (HIDDEN / HEADS) ** 0.5
-        offsets, place = distinct(at[member] - cells[:, AREA // 2, None])
+        scores = torch.einsum("gphd,gjhd->gpjh", q / (HIDDEN / HEADS) ** 0.5, k).float()
+        offsets, index = distinct(at[member] - cells[:, AREA // 2, None])
         bias = self.position(sinusoids(offsets[:, None] - self.window - 0.5)).float()  # type: ignore[operator]
-        scores = (scores + bias[place]).masked_fill(~inside[:, None, :, None], -math.inf)
+        scores = (scores + bias[index]).masked_fill(~inside[:, None, :, None], -math.inf)
         share = torch.softmax(scores, dim=-2).to(v.dtype).flatten(-2)  # G×P×392
         weight = self.first.weight[:, :-2].to(v.dtype).view(HIDDEN, AREA * HEADS, -1)
         seen = torch.bmm(v.flatten(1, 2).transpose(0, 1), weight.permute(1, 2, 0))  # 392×G×256
@@ -94,20 +95,27 @@ class LocalAttention(nn.Module):
 def runs(cells: Tensor) -> tuple[Tensor, Tensor]:
     """Points that follow each other and lie in the same cell: the first of each run (G), and all of it (G×P).
 
-    Runs shorter than the longest repeat their last point. cells: N×Q×2; indices are those of N·Q points.
+    A run ends after twice the mean length; shorter ones repeat their last point, so that there are at most
+    three times as many. cells: N×Q×2; indices are those of N·Q points.
     """
     starts = torch.ones(cells.shape[:2], dtype=torch.bool, device=cells.device)
     starts[:, 1:] = (cells[:, 1:] != cells[:, :-1]).any(-1)
-    first = starts.flatten().nonzero().flatten()
-    count = torch.diff(first, append=first.new_tensor([starts.numel()]))
-    place = torch.arange(int(count.max()), device=cells.device)
-    return first, first[:, None] + torch.minimum(place, count[:, None] - 1)
+    starts = starts.flatten()
+    point = torch.arange(len(starts), device=cells.device)
+    longest = -(-2 * len(starts) // int(starts.sum()))
+    place = point - torch.where(starts, point, 0).cummax(0).values  # in its cell
+    first = (place % longest == 0).nonzero().flatten()
+    count = torch.diff(first, append=first.new_tensor([len(starts)]))
+    return first, first[:, None] + torch.minimum(point[: int(count.max())], count[:, None] - 1)
 
 
 def distinct(offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """The different ones of offsets (…×2) in rows, and which of them each is: few where a scale is whole."""
-    found, place = torch.unique(offsets.contiguous().view(torch.int64), return_inverse=True)
-    return found.view(-1, 1).view(torch.float32), place.squeeze(-1)
+    """The distinct offsets among …×2 ones, and the index of each: few where a scale is a whole number.
+
+    Two float32 are compared as one int64, which is faster than as rows.
+    """
+    found, index = torch.unique(offsets.contiguous().view(torch.int64), return_inverse=True)
+    return found.view(-1, 1).view(torch.float32), index.squeeze(-1)
 
 
 def sinusoids(offset: Tensor) -> Tensor:
@@ -121,7 +129,7 @@ class CLIT(Decoder):
     corrects the one before, the first the bilinearly enlarged image. 11,597,601 parameters.
     """
 
-    point_bytes = 400_000
+    point_bytes, cell_bytes = POINT_BYTES, CELL_BYTES
 
     def __init__(self) -> None:
         super().__init__()

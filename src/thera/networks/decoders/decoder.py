@@ -21,6 +21,7 @@ class Decoder(nn.Module):
     """
 
     point_bytes = 12_000  # of working memory for each point
+    cell_bytes = 0  # and for each cell that they lie in, if points of a cell share work
     together = False  # whether a colour depends on all points that are asked for
 
     def maps(self, features: Tensor, image: Tensor) -> Any:
@@ -68,11 +69,12 @@ def nearest(at: Tensor, shape: torch.Size | tuple[int, int]) -> tuple[Tensor, Te
 def gather(maps: Tensor, index: Tensor) -> Tensor:
     """N×Q×C: the values of N×C×H×W maps in the cells of `index` (N×Q).
 
-    They pass through float32, so that gradients of points in the same cell are summed up in it.
+    In training they pass through float32, so that gradients of points in the same cell are summed up in it.
     """
     N, C, H, W = maps.shape
     first = torch.arange(N, device=index.device)[:, None] * (H * W)
-    return table(maps).float().index_select(0, (index + first).flatten()).view(N, -1, C).to(maps.dtype)
+    cells = table(maps).float() if maps.requires_grad else table(maps)
+    return cells.index_select(0, (index + first).flatten()).view(N, -1, C).to(maps.dtype)
 
 
 def table(maps: Tensor) -> Tensor:
@@ -82,8 +84,7 @@ def table(maps: Tensor) -> Tensor:
 
 def unfold(maps: Tensor) -> Tensor:
     """N×9C×H×W: each cell's 3×3 surroundings, zeros outside; channel by channel, then row by row."""
-    found = F.unfold(maps, 3, padding=1).unflatten(2, maps.shape[2:])
-    return found.contiguous(memory_format=torch.channels_last)  # cells are what is read of them
+    return F.unfold(maps, 3, padding=1).unflatten(2, maps.shape[2:])
 
 
 def linear_in(x: Tensor, layer: nn.Linear) -> Tensor:
@@ -117,7 +118,8 @@ class CellMLP(nn.Module):
 
     def maps(self, cells: Tensor) -> Tensor:
         """N×C×H×W → N×hidden×H×W."""
-        return F.conv2d(cells, self.first.weight[:, :-4, None, None], self.first.bias)
+        found = F.conv2d(cells, self.first.weight[:, :-4, None, None], self.first.bias)
+        return found.contiguous(memory_format=torch.channels_last)  # it is read cell by cell
 
     def forward(self, maps: Tensor, cell: Tensor, offset: Tensor, step: Tensor) -> Tensor:
         by_offset, by_size = self.first.weight[:, -4:].split(2, dim=1)

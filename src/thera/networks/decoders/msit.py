@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from thera.networks.decoders.clit import LocalAttention
+from thera.networks.decoders.clit import CELL_BYTES, POINT_BYTES, LocalAttention
 from thera.networks.decoders.decoder import WIDTH, Decoder, bilinear
 from thera.networks.network import Points
 
@@ -40,7 +40,7 @@ class MSIT(Decoder):
     image. 4,620,107 parameters.
     """
 
-    point_bytes = 400_000
+    point_bytes, cell_bytes = POINT_BYTES, CELL_BYTES
 
     def __init__(self) -> None:
         super().__init__()
