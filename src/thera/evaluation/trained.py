@@ -23,8 +23,8 @@ from thera.field.psf import NYQUIST_KAPPA
 TRAINED = "Trained and measured by `thera ablations`, every row with the same budget"
 METHODS = (
     "[Methods](methods.md) that compute more have seen fewer patches. Thera's heat fields have GPU kernels "
-    "of their own; other decoders run what PyTorch compiles, in training and where a GPU runs them here; on "
-    "CPUs nothing is compiled."
+    "of their own; other decoders run what PyTorch compiles, in training, and all but CLIT and MSIT where a "
+    "GPU runs them here; on CPUs nothing is compiled."
 )
 OLDER = (
     "These pictures were reduced by an earlier version of the protocol, rounded once instead of after each "

@@ -52,8 +52,8 @@ class Decoded(Network):
         """Compile the decoder for pictures of any size. Derivatives still use the plain form.
 
         Each class of decoders has its own `forward`, but all share `colours`, and PyTorch stops compiling a
-        function after eight versions of it. What is decoded cell by cell stays plain, for its shapes depend on
-        the points.
+        function after eight versions of it. What is decoded cell by cell stays plain: there the points decide
+        on the shapes.
         """
         if self.cell_bytes:
             return

@@ -118,8 +118,7 @@ class CellMLP(nn.Module):
 
     def maps(self, cells: Tensor) -> Tensor:
         """N×C×H×W → N×hidden×H×W."""
-        found = F.conv2d(cells, self.first.weight[:, :-4, None, None], self.first.bias)
-        return found.contiguous(memory_format=torch.channels_last)  # it is read cell by cell
+        return F.conv2d(cells, self.first.weight[:, :-4, None, None], self.first.bias)
 
     def forward(self, maps: Tensor, cell: Tensor, offset: Tensor, step: Tensor) -> Tensor:
         by_offset, by_size = self.first.weight[:, -4:].split(2, dim=1)
