@@ -68,9 +68,9 @@ class LocalAttention(nn.Module):
         k, v = (table(x)[index].unflatten(-1, (HEADS, -1)) for x in (key, value))  # G×49×8×32
         q = bilinear(query, points.at).flatten(0, 1)[member].unflatten(-1, (HEADS, -1)).to(k.dtype)
         scores = torch.einsum("gphd,gjhd->gpjh", q / (HIDDEN / HEADS) ** 0.5, k).float()
-        offsets, index = distinct(at[member] - cells[:, AREA // 2, None])
+        offsets, which = distinct(at[member] - cells[:, AREA // 2, None])
         bias = self.position(sinusoids(offsets[:, None] - self.window - 0.5)).float()  # type: ignore[operator]
-        scores = (scores + bias[index]).masked_fill(~inside[:, None, :, None], -math.inf)
+        scores = (scores + bias[which]).masked_fill(~inside[:, None, :, None], -math.inf)
         share = torch.softmax(scores, dim=-2).to(v.dtype).flatten(-2)  # G×P×392
         weight = self.first.weight[:, :-2].to(v.dtype).view(HIDDEN, AREA * HEADS, -1)
         seen = torch.bmm(v.flatten(1, 2).transpose(0, 1), weight.permute(1, 2, 0))  # 392×G×256
