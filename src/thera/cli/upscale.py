@@ -350,7 +350,7 @@ def request_of(
     """The options of the command as a request, checked before anything is read."""
     from thera.field.psf import filter_of
     from thera.geo.files import Request
-    from thera.geo.upscaling import Choice
+    from thera.geo.options import Choice
     from thera.imaging.files import FileOptions
     from thera.imaging.formats import format_named
     from thera.imaging.reading import MAX_PIXELS

@@ -186,7 +186,8 @@ def prepare(
     if outside is not None:
         raise InvalidInput("--outside only applies to pictures; rasters have nodata there: leave it out.")
     from thera.geo.crs import reprojected
-    from thera.geo.upscaling import RasterOptions, check_raster_output
+    from thera.geo.jobs import check_raster_output
+    from thera.geo.options import RasterOptions
     from thera.geo.warped_rasters import prepare_warped_raster
 
     check_raster_output(source, output, overwrite)

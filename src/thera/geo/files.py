@@ -18,9 +18,11 @@ from thera.models import Model
 from thera.tiled import Options
 from thera.values.ranges import Stretch
 
+from .jobs import check_raster_output
 from .ome_tiff import OmeScaling, is_ome_tiff, prepare_ome_tiff
+from .options import ALL, Choice, RasterOptions
 from .raster import describe, is_raster
-from .upscaling import ALL, Choice, RasterOptions, RasterScaling, check_raster_output, prepare_raster
+from .upscaling import RasterScaling, prepare_raster
 
 #: A file that is about to be scaled.
 Job = FileScaling | RasterScaling | OmeScaling

@@ -18,9 +18,10 @@ from thera.warp.mappings import Mapping, Projective, View
 from thera.warp.warping import FRAME, Warp
 
 from .crs import Reprojection
+from .jobs import Frame, RasterJob, check_raster_output
+from .options import RasterOptions
 from .raster import CACHE, Raster
 from .reading import ranges
-from .upscaling import Frame, RasterJob, RasterOptions, check_raster_output
 from .writing import GeoGrid, needed_room
 
 
