@@ -20,7 +20,7 @@ from thera.imaging.upscaling import scale_picture
 from thera.memory import human_bytes, parse_bytes
 from thera.tiled import Options
 from thera.values.alpha import AlphaLimits
-from thera.values.planes import interpolated, interpolated_at
+from thera.values.places import interpolated, interpolated_at
 from thera.values.ranges import Range
 from thera.values.survey import FloatRange
 from thera.values.transfer import HLG, LINEAR, PQ, SRGB, from_light, to_light

@@ -11,8 +11,9 @@ from thera.errors import InvalidInput
 from thera.field.grid import Axis
 from thera.values.bands import Bands, Group
 from thera.values.meaning import Meaning
-from thera.values.planes import ArraySamples, Plane, fill_reach, planes_of
+from thera.values.planes import Plane, fill_reach, planes_of
 from thera.values.ranges import Range, Stretch, holds
+from thera.values.samples import ArraySamples
 from thera.values.survey import Survey, find_ranges
 
 U1, F4 = np.dtype("u1"), np.dtype("f4")

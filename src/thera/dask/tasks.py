@@ -18,8 +18,8 @@ from thera.models.choice import ModelChoice
 from thera.models.loading import shipped
 from thera.tiled import Options, make_plan
 from thera.values.bands import Bands
-from thera.values.planes import ArraySamples
 from thera.values.ranges import Range
+from thera.values.samples import ArraySamples
 from thera.values.survey import Survey
 
 #: Models that a worker keeps.

@@ -19,8 +19,9 @@ from thera.field.threads import one_core
 from thera.geo.crs import Reprojection
 from thera.tiled import Options
 from thera.values.bands import Bands
-from thera.values.planes import ArraySamples, fill_reach
+from thera.values.planes import fill_reach
 from thera.values.ranges import Range, marked
+from thera.values.samples import ArraySamples
 from thera.values.survey import Survey
 from thera.warp.warping import Warp
 

@@ -49,6 +49,11 @@ class Axis:
     def centre(self) -> np.ndarray:
         return self.cell + self.offset + 0.5
 
+    @property
+    def cells(self) -> slice:
+        """The cells from that of the first output pixel to that of the last."""
+        return slice(int(self.cell[0]), int(self.cell[-1]) + 1)
+
     def since(self, cell: int) -> Axis:
         """The same output pixels in a field whose first cell is `cell`."""
         return Axis(self.cell - cell, self.offset, self.step)
@@ -104,6 +109,12 @@ def axes(
         sizes = [max(1, round((b - a) * N / n)) for a, b, N, n in zip(low, high, whole, shape, strict=True)]
     rows, cols = (Axis.part(n, N, a, b) for n, N, a, b in zip(shape, sizes, low, high, strict=True))
     return rows, cols
+
+
+def cells_below(rows: Axis, cols: Axis) -> Box:
+    """The cells that the output pixels of two axes lie in."""
+    down, along = rows.cells, cols.cells
+    return down.start, along.start, down.stop, along.stop
 
 
 def output_size(size: Sequence[int]) -> tuple[int, int]:

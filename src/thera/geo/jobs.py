@@ -17,8 +17,8 @@ from thera.files import check_place
 from thera.imaging.formats import FORMATS, Format, format_of
 from thera.tiled.plan import frames
 from thera.values.bands import Group
-from thera.values.planes import Samples
 from thera.values.ranges import Range, depth_name, marked
+from thera.values.samples import Samples
 
 from .behind import Behind
 from .options import RasterOptions

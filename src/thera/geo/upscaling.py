@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from thera.errors import InvalidInput
-from thera.field.grid import Axis, Box
+from thera.field.grid import Axis, Box, cells_below
 from thera.imaging.files import check_disk
 from thera.imaging.sizing import TargetSize
 from thera.imaging.upscaling import agrees, fill, seen_around
@@ -19,7 +19,8 @@ from thera.tiled import Options, Plan, make_plan
 from thera.tiled.plan import frames
 from thera.values.bands import Group
 from thera.values.consistency import check_whole, whole_factors
-from thera.values.planes import Samples, planes_of, valid_below
+from thera.values.planes import planes_of
+from thera.values.samples import Samples, valid_on_axes
 
 from .behind import Behind
 from .jobs import Frame, RasterJob, check_raster_output
@@ -130,7 +131,7 @@ class RasterScaling(RasterJob):
     def _plan(self, box: Box) -> Plan:
         """The plan for the output pixels of a box."""
         raster = self.raster
-        down, along = (slice(int(axis.cell[0]), int(axis.cell[-1]) + 1) for axis in self._axes(box))
+        down, along = (axis.cells for axis in self._axes(box))
         pixels = (box[2] - box[0]) * (box[3] - box[1])
         cells = (down.stop - down.start) * (along.stop - along.start)
         # Samples and validity of this frame, of the one being written, and of the cells of this and the next
@@ -156,7 +157,7 @@ class RasterScaling(RasterJob):
         if self.raster.masked and not self.raster.bands.partial:
             return None
         (top, bottom), (left, right) = (
-            (max(0, int(axis.cell[0]) - depth), min(n, int(axis.cell[-1]) + 1 + depth))
+            (max(0, axis.cells.start - depth), min(n, axis.cells.stop + depth))
             for axis, n in zip((rows, cols), self.raster.shape, strict=True)
         )
         return top, left, bottom, right
@@ -194,11 +195,7 @@ class RasterScaling(RasterJob):
 
     def _rendered(self, reader: Samples, box: Box, progress: Callable[[int], object]) -> Frame:
         rows, cols = self._axes(box)
-        top, left = int(rows.cell[0]), int(cols.cell[0])
-        window = (top, left, int(rows.cell[-1]) + 1, int(cols.cell[-1]) + 1)
-        valid = valid_below(reader, self.raster.bands, window)
-        if valid is not None:
-            valid = valid[np.ix_(rows.cell - top, cols.cell - left)]
+        valid = valid_on_axes(reader, self.raster.bands, rows, cols)
         samples = np.zeros((len(rows), len(cols), self.raster.count), self.raster.dtype)
         frame = Frame(self.raster, samples, valid)
         area = len(rows) * len(cols)
@@ -223,7 +220,7 @@ class RasterScaling(RasterJob):
         if self._agrees:
             with Behind(threads) as call:
                 for plane in planes:
-                    call(plane.agree, frame.samples, window, self.options.consistent)
+                    call(plane.agree, frame.samples, cells_below(rows, cols), self.options.consistent)
         return frame
 
 

@@ -13,7 +13,7 @@ from thera.imaging.files import check_disk
 from thera.imaging.sizing import TargetSize
 from thera.models import Model
 from thera.tiled import Options
-from thera.values.planes import Samples
+from thera.values.samples import Samples
 from thera.warp.mappings import Mapping, Projective, View
 from thera.warp.warping import FRAME, Warp
 

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from thera.errors import ImageFileError
 from thera.values.bands import Bands, Group
-from thera.values.planes import ArraySamples, Codes, Plane, with_codes
+from thera.values.planes import Codes, Plane, with_codes
 from thera.values.ranges import PERCENTILES, Range, depth_name
+from thera.values.samples import ArraySamples
 from thera.values.transfer import LINEAR, SRGB
 
 from .metadata import FROM_BOTTOM, FROM_RIGHT, SIDEWAYS, Metadata

@@ -7,15 +7,16 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from thera.field.grid import Axis
+from thera.field.grid import Axis, cells_below
 from thera.field.needed import reach
 from thera.models import Model
 from thera.tiled import Options, Plan, TiledField, make_plan
 from thera.values.bands import Bands
 from thera.values.consistency import check_whole, whole_factors
 from thera.values.meaning import Meaning
-from thera.values.planes import ArraySamples, Codes, Plane, fill_reach, planes_of, valid_below, with_codes
+from thera.values.planes import Codes, Plane, fill_reach, planes_of, with_codes
 from thera.values.ranges import Range, marked
+from thera.values.samples import ArraySamples, valid_on_axes
 from thera.values.survey import Window, find_ranges
 
 from .picture import Picture
@@ -73,7 +74,7 @@ def scale_samples(
     bands = samples.bands
     out = np.zeros((len(rows), len(cols), bands.count), samples.dtype)
     marks = {band: mark for band, mark in enumerate(bands.nodata) if mark is not None}
-    valid = _valid(samples, rows, cols) if marks else None
+    valid = valid_on_axes(samples, bands, rows, cols) if marks else None
     planes = planes_of(samples, bands, ranges, model.info.halo)
     planes = planes if codes is None else with_codes(planes, codes)
     for plane in sorted(planes, key=lambda plane: not plane.group.alpha):
@@ -83,9 +84,8 @@ def scale_samples(
         if plane.group.alpha and marks:
             valid = bands.hide(valid, out)
     if agrees(model, options, plan.source, plan.size):
-        box = (int(rows.cell[0]), int(cols.cell[0]), int(rows.cell[-1]) + 1, int(cols.cell[-1]) + 1)
         for plane in planes:
-            plane.agree(out, box, options.consistent)
+            plane.agree(out, cells_below(rows, cols), options.consistent)
     for band, mark in marks.items():
         out[..., band] = marked(out[..., band], True if valid is None else valid[..., band], mark)
     return out
@@ -99,14 +99,6 @@ def agrees(model: Model, options: Options, source: tuple[int, int], size: tuple[
     factors = whole_factors(source, size)
     usual = options.psf is None and not model.info.restores and factors != (1, 1)
     return factors is not None and (options.consistent or usual)
-
-
-def _valid(samples: ArraySamples, rows: Axis, cols: Axis) -> NDArray[np.bool_] | None:
-    """Which output samples are valid, whatever their alpha; None if all are."""
-    top, left = int(rows.cell[0]), int(cols.cell[0])
-    box = (top, left, int(rows.cell[-1]) + 1, int(cols.cell[-1]) + 1)
-    valid = valid_below(samples, samples.bands, box)
-    return None if valid is None else valid[np.ix_(rows.cell - top, cols.cell - left)]
 
 
 def seen_around(model: Model, bands: Bands, options: Options, steps: Sequence[float]) -> int:

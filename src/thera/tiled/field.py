@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from thera.field import Filter, HeatField
 from thera.field.ensemble import mean
-from thera.field.grid import Axis, Box
+from thera.field.grid import Axis, Box, cells_below
 from thera.field.needed import cells_needed, cells_needed_at, reach
 from thera.field.points import principal_axes
 from thera.field.psf import to_numpy
@@ -208,8 +208,7 @@ class TiledField:
         return own and self.options.psf is None and not self.model.info.restores
 
     def _own_pixels(self, rows: Axis, cols: Axis) -> NDArray[np.float32]:
-        box = (int(rows.cell[0]), int(cols.cell[0]), int(rows.cell[-1]) + 1, int(cols.cell[-1]) + 1)
-        return self.source.cells(box)
+        return self.source.cells(cells_below(rows, cols))
 
     def needed(self, rows: Axis, cols: Axis) -> Box:
         """The cells that the output pixels of two axes need."""

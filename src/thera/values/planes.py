@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thera.errors import InvalidInput
 from thera.field.grid import Axis, Box
-from thera.values.alpha import ROUNDING, AlphaLimits, extreme, fill_invalid
+from thera.values.alpha import extreme, fill_invalid
 from thera.values.bands import Bands, Group
 from thera.values.consistency import AROUND, cubic_slack, with_means
+from thera.values.places import AtPoints, OnAxes, Places
 from thera.values.ranges import MARGIN, NOT_FINITE, Range
+from thera.values.samples import Samples
 from thera.values.transfer import WHITE, recoded
 
 
@@ -31,71 +33,16 @@ class Codes(NamedTuple):
 AGREE_ROWS = 64
 
 
-class Samples(Protocol):
-    """The samples of a picture of any size, read in windows."""
-
-    @property
-    def shape(self) -> tuple[int, int]: ...
-    @property
-    def dtype(self) -> np.dtype: ...
-    def read(self, box: Box, bands: Sequence[int]) -> tuple[NDArray, NDArray[np.bool_] | None]:
-        """Samples h×w×n of some bands in a window, and which of them are valid; None if all are."""
-
-
-@dataclass(frozen=True)
-class ArraySamples:
-    """Samples in memory of a whole picture, or of a part at `origin` in a picture of shape `whole`."""
-
-    array: NDArray  # h×w×bands
-    bands: Bands
-    whole: tuple[int, int] | None = None
-    origin: tuple[int, int] = (0, 0)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.whole or (self.array.shape[0], self.array.shape[1])
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.array.dtype
-
-    def read(self, box: Box, bands: Sequence[int]) -> tuple[NDArray, NDArray[np.bool_] | None]:
-        rows, cols = (
-            slice(low - start, high - start)
-            for low, high, start in zip(box[:2], box[2:], self.origin, strict=True)
-        )
-        window = self.array[rows, cols]
-        if min(rows.start, cols.start) < 0 or window.shape[:2] != (box[2] - box[0], box[3] - box[1]):
-            raise IndexError(f"The window {box} is not in the part of shape {self.array.shape[:2]}.")
-        # A view where bands are neighbours, as they mostly are.
-        neighbours = list(bands) == list(range(bands[0], bands[-1] + 1))
-        samples = window[..., bands[0] : bands[-1] + 1] if neighbours else window[..., list(bands)]
-        if not self.bands.partial:
-            return samples, None
-        alpha = None if self.bands.alpha is None else window[..., self.bands.alpha]
-        return samples, self.bands.valid(samples, bands, alpha)
-
-
-def valid_below(samples: Samples, bands: Bands, box: Box) -> NDArray[np.bool_] | None:
-    """Which samples of a window are valid whatever their alpha, h×w×bands; None if all are.
-
-    An output pixel is valid if the input pixel under its centre is, and if `Bands.hide` leaves it.
-    """
-    every = range(bands.count)
-    given, valid = samples.read(box, every)
-    return valid if bands.alpha is None else bands.valid(given, every)
-
-
 @dataclass(frozen=True)
 class Plane:
     """A group of bands as the source of a `TiledField`: cells are h×w×3 floats in [0, 1].
 
     `span` holds the sample values that become 0 and 1. Samples may lie beyond them. A network knows no such
-    values and would spread them, so what exceeds the span is interpolated by itself and added to the result.
+    values and would spread them, so the excess is interpolated separately and added to the result.
 
-    Invalid samples are filled in from valid ones around them, about as far as `reach`. The filling depends
-    only on blocks of side 2 to the power of `levels`, never on the window. Farther away from all that is
-    valid, samples that are hidden stay as they are, and nodata is the middle of `span`.
+    Invalid samples within about `reach` of valid ones are filled in from these. Filling works in blocks of
+    side 2 to the power of `levels`, so it is the same for every window. Farther away, hidden samples stay as
+    they are, and nodata becomes the middle of `span`.
     """
 
     samples: Samples
@@ -107,7 +54,7 @@ class Plane:
 
     @property
     def keeps_flat(self) -> bool:
-        """True for pictures: their flat colours stay as they are. Other data has no levels that show."""
+        """True for pictures, whose flat colours must not change by a level. In other data none would show."""
         return not self.group.alpha and Range.of_type(self.samples.dtype) == self.span
 
     @property
@@ -185,27 +132,7 @@ class Plane:
 
     def put(self, values: NDArray[np.float32], rows: Axis, cols: Axis, out: NDArray) -> None:
         """Stores n×W'×3 values in the group's bands of `out`, n×W'×bands samples at these output pixels."""
-        limits = None
-        values = _merged(values, len(self.group.bands))
-        if self.group.alpha:
-            box = self.alpha_window((rows.cell, cols.cell), (rows.step, cols.step))
-            alpha = self.samples.read(box, self.group.bands)[0][..., 0]
-            size = [n / axis.step for n, axis in zip(alpha.shape, (rows, cols), strict=True)]
-            limits = AlphaLimits(alpha, size).at(rows.since(box[0]), cols.since(box[1]))
-        elif (self._exceeds or self.span.local) and len(rows) and len(cols):
-            box = self.alpha_window((rows.cell, cols.cell), (rows.step, cols.step))
-            excess = self._excess(box)
-            if excess is not None:
-                values = values + self._light(interpolated(excess, rows.since(box[0]), cols.since(box[1])))
-            if self.span.local:
-                values = self._near(
-                    values, (rows.cell[:, None], cols.cell), (rows.step, cols.step), box, excess
-                )
-        self.store(values, out, limits)
-
-    def _light(self, excess: NDArray[np.float32]) -> NDArray[np.float32]:
-        """What is added to the network's values: more ink is less light."""
-        return -excess if self.group.inks else excess
+        self._put(values, OnAxes(rows, cols), out)
 
     def put_at(
         self, values: NDArray[np.float32], points: NDArray[np.float64], footprint: float, out: NDArray
@@ -214,37 +141,41 @@ class Plane:
 
         `footprint`: the size of the largest output pixel among them, in input pixels.
         """
+        self._put(values, AtPoints(points, footprint), out)
+
+    def _put(self, values: NDArray[np.float32], places: Places, out: NDArray) -> None:
         limits = None
         values = _merged(values, len(self.group.bands))
         if self.group.alpha:
-            box = self.alpha_window(list(np.floor(points).astype(np.int64).T), (footprint, footprint))
+            box = self.alpha_window(places.cells, places.steps)
             alpha = self.samples.read(box, self.group.bands)[0][..., 0]
-            size = [n / max(footprint, ROUNDING) for n in alpha.shape]
-            limits = AlphaLimits(alpha, size).near(points - box[:2])
-        elif (self._exceeds or self.span.local) and len(points):
-            cells = np.floor(points).astype(np.int64)
-            box = self.alpha_window(list(cells.T), (footprint, footprint))
+            limits = places.limits(alpha, box)
+        elif (self._exceeds or self.span.local) and values.size:
+            box = self.alpha_window(places.cells, places.steps)
             excess = self._excess(box)
             if excess is not None:
-                values = values + self._light(interpolated_at(excess, points - box[:2], footprint))
+                values = values + self._light(places.interpolated(excess, box))
             if self.span.local:
-                values = self._near(values, tuple(cells.T), (footprint, footprint), box, excess)
+                values = self._near(values, places, box, excess)
         self.store(values, out, limits)
+
+    def _light(self, excess: NDArray[np.float32]) -> NDArray[np.float32]:
+        """What is added to the network's values: more ink is less light."""
+        return -excess if self.group.inks else excess
 
     def _near(
         self,
         values: NDArray[np.float32],
-        cells: tuple[NDArray[np.int64], ...],
-        steps: Sequence[float],
+        places: Places,
         box: Box,
         excess: NDArray[np.float32] | None,
     ) -> NDArray[np.float32]:
-        """Values at some cells, limited to what lies around them in the window `box` and a margin."""
+        """Values limited to the range of the cells around them, plus a margin, read from the window `box`."""
         seen = self._with_excess(box, excess)
-        reach = tuple(max(1, round(step / 2)) for step in steps)
+        reach = tuple(max(1, round(step / 2)) for step in places.steps)
         at = tuple(
             np.clip(cell - start, 0, n - 1)
-            for cell, start, n in zip(cells, box[:2], seen.shape[:2], strict=True)
+            for cell, start, n in zip(places.cells, box[:2], seen.shape[:2], strict=True)
         )
         low, high = (extreme(seen, reach, pick)[at] for pick in (np.minimum, np.maximum))
         margin = MARGIN * (high - low)
@@ -284,7 +215,7 @@ class Plane:
         before = out[..., bands]
         agreed = with_means(before, given, slack)
         if valid is not None and not valid.all():
-            # What lies under nodata or hidden by alpha is no value to agree with.
+            # Nodata and samples that alpha hides are no values to agree with.
             for axis, n in enumerate(before.shape[:2]):
                 valid = np.repeat(valid, n // valid.shape[axis], axis)
             agreed = np.where(valid, agreed, before)
@@ -312,8 +243,8 @@ class Plane:
         if limits is not None:
             low, high = (self.span.normalise(limit) for limit in limits)
             values = np.clip(values, low[..., None], high[..., None])
-        # A format that cannot hold the input's type gets another one, which samples span wholly. Floats stay
-        # the same numbers.
+        # If the output has another type than the input, the span becomes the whole range of that type. Floats
+        # stay the same numbers.
         same = out.dtype == self.samples.dtype or out.dtype.kind == self.samples.dtype.kind == "f"
         span = self.span if same else Range.of(np.zeros(1, out.dtype))
         samples = span.restore(values, out.dtype)
@@ -322,50 +253,11 @@ class Plane:
 
 
 def _merged(values: NDArray[np.float32], count: int) -> NDArray[np.float32]:
-    """Values of `count` bands, of the three colours that a network made of them: their mean for one band."""
+    """The three colours of a network as `count` bands: one band is their mean."""
     if values.shape[-1] == count:
         return values
     # Eight times as fast as `mean` over the last axis.
     return ((values[..., 0] + values[..., 1] + values[..., 2]) / np.float32(3))[..., None]
-
-
-def interpolated(values: NDArray[np.float32], rows: Axis, cols: Axis) -> NDArray[np.float32]:
-    """H×W×n values at output pixels, linear between centres; averaged where an output pixel is larger.
-
-    >>> interpolated(np.float32([[[0], [4]]]), Axis.whole(1, 1), Axis.whole(2, 4))[0, :, 0]
-    array([0., 1., 3., 4.], dtype=float32)
-    """
-    for axis in (rows, cols):
-        total = np.zeros((len(axis), *values.shape[1:]), np.float32)
-        for cells, weight in _taps(axis.centre, axis.step, len(values)):
-            total += weight.astype(np.float32)[:, None, None] * values[cells]
-        values = np.moveaxis(total, 0, 1)
-    return values
-
-
-def interpolated_at(
-    values: NDArray[np.float32], points: NDArray[np.float64], footprint: float
-) -> NDArray[np.float32]:
-    """H×W×n values at points (N, 2), each as large as `footprint`: N×n."""
-    along = list(_taps(points[:, 1], footprint, values.shape[1]))
-    total = np.zeros((len(points), values.shape[2]), np.float32)
-    for row, down in _taps(points[:, 0], footprint, values.shape[0]):
-        for col, across in along:
-            total += (down * across).astype(np.float32)[:, None] * values[row, col]
-    return total
-
-
-def _taps(
-    centre: NDArray[np.float64], step: float, length: int
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """The cells under tents about positions, one for each at a time, and their weights."""
-    width = max(1.0, step)
-    first = np.ceil(centre - width - 0.5).astype(np.int64)
-    taps = [first + k for k in range(math.floor(2 * width) + 1)]
-    weights = [np.maximum(0.0, 1 - np.abs(tap + 0.5 - centre) / width) for tap in taps]
-    total = np.sum(weights, axis=0)
-    for tap, weight in zip(taps, weights, strict=True):
-        yield np.clip(tap, 0, length - 1), weight / total
 
 
 def with_codes(planes: Sequence[Plane], codes: Codes) -> list[Plane]:
@@ -374,12 +266,12 @@ def with_codes(planes: Sequence[Plane], codes: Codes) -> list[Plane]:
 
 
 def fill_levels(halo: int) -> int:
-    """Halvings of a picture after which one cell is as wide as what is seen on one side of it."""
+    """How often to halve a picture until one cell is as wide as `halo`, but at least once."""
     return max(1, (halo - 1).bit_length())
 
 
 def fill_reach(halo: int) -> int:
-    """How far from a window samples are read at most, where some of its own are invalid."""
+    """How far around a window samples are read, at most, to fill in its invalid ones."""
     return 4 * 2 ** fill_levels(halo) - 1  # to the edge of a block, and three blocks more
 
 

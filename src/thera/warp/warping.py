@@ -18,8 +18,9 @@ from thera.tiled import Options, TiledField, tile_side
 from thera.tiled.field import ENCODING_SHARE, LEAST_SIDE
 from thera.tiled.plan import RENDER_MEMORY, costs, frames, tile_memory
 from thera.values.bands import Bands
-from thera.values.planes import Plane, Samples, planes_of, valid_below
+from thera.values.planes import Plane, planes_of
 from thera.values.ranges import Range
+from thera.values.samples import Samples, valid_below
 
 from .mappings import Mapping
 
