@@ -124,7 +124,7 @@ def test_who_waits_for_a_part_ends_if_another_thread_fails():
 
 
 def test_a_result_of_ncnn_of_another_shape_or_type_is_refused(monkeypatch):
-    from thera.models.ncnn_bands import Worker, view, zeros
+    from thera.models.ncnn_maps import Worker, view, zeros
 
     # Groups, rows, columns, channels of a group.
     given, target = (zeros((2, 3, columns, 4), np.dtype(np.float32)) for columns in (7, 5))

@@ -3,46 +3,40 @@
 ncnn's Winograd transforms take several times the memory of a layer's input. Those of a band fit into the
 processor's caches, and several threads can compute bands of one stage. Between stages the whole map is kept.
 
-A map is an array of groups × rows × columns × channels of a group, as ncnn wants it, with a border of zeros:
-`TILE` rows above, and one row or column on the other sides.
+`ncnn_maps` says how maps lie in memory.
 """
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from threading import BrokenBarrierError, Condition, Event, Thread
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-import ncnn
 import numpy as np
 from numpy.typing import NDArray
 
-from thera.errors import ModelError
 from thera.field.threads import on_all_cores
 from thera.models.ncnn_graph import LEAST, Convolution, Stage
+from thera.models.ncnn_maps import TILE, Band, Map, Middle, Panel, Scratch, Worker, view, zeros
 
-Map = NDArray[Any]
 Part = tuple[int, int]  # rows, from and to
 
-TILE = 4  # the side of the squares that ncnn's Winograd transforms compute
-ALIGNMENT = 64  # bytes of the longest vectors
 PART = 192  # rows that a thread takes at once, about
-TILES = 130  # of a band, about: they take 4 MB in ncnn, for threads share a cache
-ACROSS = 80  # of a band, at most: those of wide images would take more memory than the caches have
+TILES = 130  # in a band, about: they take 4 MB in ncnn, because threads share a cache
+ACROSS = 80  # in a row of a band, at most: rows of wide images would not fit into the caches
 
 
 class Bands:
-    """A net whose convolutions have no padding, for so many `threads` that work on one image."""
+    """Runs a net, whose convolutions have no padding, with `threads` threads on one image."""
 
     def __init__(self, net: Any, stages: Sequence[Stage], threads: int, tail: Tail | None = None) -> None:
         self.net, self.stages, self.threads, self.tail = net, stages, threads, tail
         worker, image = Worker(net), zeros((3, 3, 3, 1), np.dtype(np.float32))
         result = worker.extract({stages[0].source: view(image, 0, 3)}, stages[0].output)
-        # As this processor wants them. NumPy has no bfloat16, of which only the size matters here.
+        # ncnn chooses both for this processor. NumPy has no bfloat16: float16 has the same size.
         self.group = result.elempack
         self.dtype = np.dtype(np.float32 if result.elemsize == 4 * self.group else np.float16)
         del result
@@ -67,14 +61,22 @@ class Bands:
 
 
 class Tail(Protocol):
-    """The rest of a network, after its stages."""
+    """What follows the stages of a network."""
 
     def result(self, bands: Bands, trunk: Map, cancelled: Event) -> Map:
         """The features, from the last map of the stages. Neither has a border."""
 
 
+def panels(width: int) -> list[Panel]:
+    """The panels of an image of this width. Each is computed from one tile more on both sides."""
+    tiles = -(-width // TILE)
+    count = -(-tiles // ACROSS)
+    cuts = [*(TILE * (tiles * k // count) for k in range(count)), width]
+    return [Panel(low, high, max(low - TILE, 0), min(high + TILE, width)) for low, high in pairwise(cuts)]
+
+
 class Job(ABC):
-    """Work on maps of so many rows and columns, by several threads."""
+    """Work of several threads on maps of `height` rows and `width` columns."""
 
     def __init__(self, bands: Bands, height: int, width: int, cancelled: Event) -> None:
         self._bands, self._cancelled = bands, cancelled
@@ -89,7 +91,7 @@ class Job(ABC):
         self._rows = TILE * max(1, min(own, round(TILES / tiles)))  # of a band
 
     def _parts(self) -> list[Part]:
-        """Rows for each thread; one that other programs slow down leaves some to the others."""
+        """The parts that threads take one by one: more than threads, in case one of them is slowed down."""
         height, threads = self._height, self._threads
         parts = 1 if threads == 1 else max(threads, height // PART)
         return list(pairwise([*(height * k // parts // TILE * TILE for k in range(parts)), height]))
@@ -144,7 +146,7 @@ class Job(ABC):
         band: Band,
         kept: Map | None,
     ) -> None:
-        """Puts the result of a stage for a band into its map, with the same part of what is kept added."""
+        """Stores a stage's result for a band in `output`, plus the same band of `kept` if there is one."""
         panel = band.panel
         place = (slice(None), band.rows, slice(panel.low + 1, panel.high + 1))
         target, left = output[place], panel.low - panel.left
@@ -166,9 +168,9 @@ class Job(ABC):
 class Order:
     """Hands out the parts of all stages to threads, in order.
 
-    A part of a stage reads its own rows and some of the parts beside it, which the stage before must have
-    made. So a thread goes on with the next stage while others end this one. Two maps are enough: a part
-    overwrites what only the same three parts of the stage before have read.
+    A part of a stage reads its own rows and some of the two parts beside it, which the stage before must have
+    made. So a thread can begin the next stage while others end this one. Two maps are enough: a part
+    overwrites rows that only the same three parts of the stage before have read.
     """
 
     def __init__(self, stages: int, parts: int) -> None:
@@ -242,7 +244,7 @@ class Trunk(Job):
             height = self._rows // 2 if stage.expands else self._rows
             for band in self._bands_of(self._rows_of[part], height):
                 if stage.middle:
-                    self._go_on(worker, stage, source, middle.whole, band, seen)
+                    self._make_middle(worker, stage, source, middle.whole, band, seen)
                     inputs = {stage.middle: middle.of(band)}
                 else:
                     inputs = {stage.source: seen.copied(source, band, self._across, stage.halo)}
@@ -251,13 +253,13 @@ class Trunk(Job):
     def _stop(self) -> None:
         self._order.stop()
 
-    def _go_on(
+    def _make_middle(
         self, worker: Worker, stage: Stage, source: Map, middle: Map, band: Band, seen: Scratch
     ) -> None:
-        """Makes the rows low - 1 to high + 1 of a stage's middle; two of them the band before has made.
+        """Makes the rows low - 1 to high + 1 of a stage's middle; the band before has made the first two.
 
-        Tiles begin at the same rows and columns whatever the bands, panels and parts, so that these do not
-        change a bit.
+        Tiles always begin at the same rows and columns, so that the result is the same to the last bit
+        whatever the bands, panels and parts.
         """
         panel, low = band.panel, band.low
         first, last = low + 1, min(band.high + 1, self._height)
@@ -274,141 +276,3 @@ class Trunk(Job):
         if low == 0:
             middle[:, :TILE] = 0  # above the image
         middle[:, last - low + TILE :] = 0  # below it
-
-
-class Panel(NamedTuple):
-    """The columns `low` to `high` of a map, made from those of `left` to `right`."""
-
-    low: int
-    high: int
-    left: int
-    right: int
-
-
-class Band(NamedTuple):
-    """The rows `low` to `high` of a panel; `starts` is true for the first of a part."""
-
-    low: int
-    high: int
-    starts: bool
-    panel: Panel
-
-    @property
-    def rows(self) -> slice:
-        """Its rows in a map, which has a border."""
-        return slice(self.low + TILE, self.high + TILE)
-
-
-def panels(width: int) -> list[Panel]:
-    """The panels of an image of this width. Each is computed from one tile more on both sides."""
-    tiles = -(-width // TILE)
-    count = -(-tiles // ACROSS)
-    cuts = [*(TILE * (tiles * k // count) for k in range(count)), width]
-    return [Panel(low, high, max(low - TILE, 0), min(high + TILE, width)) for low, high in pairwise(cuts)]
-
-
-class Worker:
-    """Runs parts of a net in one thread."""
-
-    def __init__(self, net: Any) -> None:
-        self._net = net
-        # ncnn's own pools would keep all memory that was ever used.
-        self._pools = ncnn.PoolAllocator(), ncnn.PoolAllocator()
-        self.kept = Scratch()
-
-    def extract(self, inputs: Mapping[str, Any], output: str) -> Any:
-        """A result in ncnn's layout. It must not outlive the worker, whose memory it uses."""
-        extractor, result = self._net.create_extractor(), ncnn.Mat()
-        extractor.set_blob_allocator(self._pools[0])
-        extractor.set_workspace_allocator(self._pools[1])
-        for name, mat in inputs.items():
-            extractor.input(name, mat)
-        if extractor.extract(output, result, 1):  # 1: not converted
-            raise ModelError("ncnn failed, perhaps for want of memory: allow less memory.")
-        return result
-
-    def run(
-        self, inputs: Mapping[str, Any], output: str, target: Map, left: int = 0, kept: Map | None = None
-    ) -> None:
-        """Puts a result into `target`, without the columns that it has more, `left` of them on the left.
-
-        What is `kept` is added to it.
-        """
-        result = self.extract(inputs, output)
-        groups, rows, width, group = target.shape
-        layout = result.c, result.h, result.elempack, result.elemsize
-        if layout != (groups, rows, group, group * target.itemsize):
-            raise ModelError("ncnn gave a result of an unexpected shape: use another engine, such as onnx.")
-        columns = result.w
-        # NumPy takes long to learn the type and shape of a `Mat`, but not if it is one line of numbers.
-        result.dims, result.w, result.h, result.c = 1, groups * result.cstep * group, 1, 1
-        result.elempack, result.elemsize = 1, target.itemsize
-        # Some unused memory follows each group.
-        whole = np.frombuffer(result, target.dtype).reshape(groups, -1)[:, : rows * columns * group]
-        made = whole.reshape(groups, rows, columns, group)[:, :, left : left + width]
-        if kept is None:
-            target[:] = made
-        else:
-            np.add(made, kept, out=target)
-
-
-def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Map:
-    """Zeros whose address is a multiple of what the processor's vectors need."""
-    size = math.prod(shape) * dtype.itemsize
-    memory = np.zeros(size + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT
-    return memory[start : start + size].view(dtype).reshape(shape)
-
-
-def view(whole: Map, low: int, high: int) -> Any:
-    """Some rows of a map for ncnn, which must not outlive the map."""
-    groups, _, columns, group = whole.shape
-    mat = ncnn.Mat(whole[0, low:high].reshape(1, high - low, columns * group))
-    mat.elempack, mat.elemsize = group, group * whole.itemsize
-    mat.w, mat.c, mat.cstep = columns, groups, whole.strides[0] // mat.elemsize
-    return mat
-
-
-class Middle:
-    """The first result of a stage of two convolutions, for a band: `whole` has the rows around it, too."""
-
-    def __init__(self, whole: Map) -> None:
-        self.whole = whole
-        self._views: dict[int, Any] = {}  # making one takes Python, for which threads wait in turn
-
-    def of(self, band: Band) -> Any:
-        """What the second convolution reads."""
-        height = band.high - band.low
-        if height not in self._views:
-            self._views[height] = view(self.whole, TILE - 1, height + TILE + 1)
-        return self._views[height]
-
-
-class Scratch:
-    """Memory for a part of a map, whose rows and channels follow each other there, as ncnn needs it.
-
-    The view that ncnn reads is made anew only when a size changes.
-    """
-
-    def __init__(self) -> None:
-        self._memory = zeros((0,), np.dtype(np.uint8))
-        self._sizes: tuple[Any, ...] = ()
-        self._copy, self._view = self._memory, None
-
-    def copied(self, whole: Map, band: Band, across: int, halo: int = 0) -> Any:
-        """What a panel sees of some rows of a map, with a halo or without, followed by zeros."""
-        panel, rows = band.panel, band.rows
-        part = whole[:, rows.start - halo : rows.stop + halo, panel.left + 1 - halo : panel.right + 1 + halo]
-        sizes = part.shape, across, halo
-        if sizes != self._sizes:
-            self._sizes = sizes
-            groups, height, width, group = part.shape
-            shape = groups, height, across - 2 + 2 * halo, group
-            size = math.prod(shape) * part.itemsize
-            if size > len(self._memory):
-                self._memory = zeros((size,), np.dtype(np.uint8))
-            copy = self._memory[:size].view(part.dtype).reshape(shape)
-            copy[:, :, width:] = 0
-            self._copy, self._view = copy[:, :, :width], view(copy, 0, height)
-        self._copy[:] = part
-        return self._view

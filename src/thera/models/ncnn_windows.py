@@ -1,7 +1,7 @@
 """Pro's Swin layers in ncnn: a few windows at a time, so that what attention needs stays in the caches.
 
 A layer reads no pixels beyond its windows, so each map is overwritten window by window. Between layers, maps
-have the layout of `ncnn_bands`; for a layer, its windows are copied to pixels × channels and back.
+have the layout of `ncnn_maps`; for a layer, its windows are copied to pixels × channels and back.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from thera.kernels.swin.sizes import ALIGNED_WIDTH, AREA, SHIFT, WIDTH, WINDOW
 from thera.models.beside import taken
-from thera.models.ncnn_bands import TILE, Bands, Job, Map, Scratch, Worker
+from thera.models.ncnn_bands import Bands, Job
 from thera.models.ncnn_graph import Attention, Convolution
+from thera.models.ncnn_maps import TILE, Map, Scratch, Worker
 
 WINDOWS = 8  # that are computed at once, at most
 APART = -100.0  # added to the logits of pixels that the cyclic shift moved together from opposite borders
