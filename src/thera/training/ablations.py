@@ -8,6 +8,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from thera.errors import InvalidInput, TheraError
 from thera.evaluation.ablation import FULL
 from thera.evaluation.images import check_sizes, image_sets
 from thera.evaluation.inspection import BACKBONE_PARAMETERS
-from thera.evaluation.methods import load_methods
+from thera.evaluation.methods import Method, load_methods
 from thera.evaluation.protocol import check_scale
 from thera.evaluation.runner import run as evaluate
 from thera.files import replacing
@@ -29,6 +30,129 @@ from thera.training.data import read_images
 from thera.training.rows import PAPER, Row, rows_of, title, train_all
 
 NO_ENSEMBLE = "No GSE"  # the full model, evaluated without the ensemble
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Configurations that are trained alike, and where their weights are kept.
+
+    `known` holds all configurations of a folder by name, `names` those of this call.
+    """
+
+    configs: Path
+    known: dict[str, Config]
+    names: Sequence[str]
+    runs: Path
+    seconds: float
+    changes: Sequence[str]
+    seeds: int
+    at_equal_patches: bool
+
+    @property
+    def of_paper(self) -> bool:
+        """True for the paper's ablations, False for methods against each other."""
+        return self.known.keys() == PAPER.keys()
+
+    def check(self) -> None:
+        """Refuse what cannot be compared."""
+        for stem, config in self.known.items():
+            if config.data.paired < 1 or config.objective.align:
+                raise InvalidInput(
+                    f"{self.configs / stem}.toml needs pairs of pictures, which only thera train takes: leave"
+                    " it out."
+                )
+        if self.at_equal_patches and not self.of_paper:
+            raise InvalidInput(
+                f"Only the paper's ablations are compared at equal patches: {self.configs} holds others."
+            )
+
+    def rows(self, at_equal_patches: bool) -> list[Row]:
+        return list(rows_of(self.known, self.names, self.runs, self.seeds, at_equal_patches))
+
+    def trained(self) -> list[Row]:
+        return [row for row in self.rows(self.at_equal_patches) if row.weights.exists()]
+
+    def untrained(self, at_equal_patches: bool) -> list[Row]:
+        """The rows without weights. Weights and stopped runs of other values are refused."""
+        rows = self.rows(at_equal_patches)
+        for row in rows:
+            row.check(self.seconds)
+        return [row for row in rows if not row.weights.exists()]
+
+    def train(self, data: Sequence[str], device: str, until: float) -> tuple[bool, list[str]]:
+        """Train what is not trained yet.
+
+        Returns False if the clock read `until` first, and the names of the rows that failed.
+        """
+        images: list[np.ndarray] = []
+        failures: list[str] = []
+        # Rows at equal patches need to know how many patches the others have seen: they come second.
+        for at_equal_patches in (False, True) if self.at_equal_patches else (False,):
+            # What failed in the first turn would fail again.
+            missing = [r for r in self.untrained(at_equal_patches) if r.weights.stem not in failures]
+            if not missing:
+                continue
+            if not data:
+                stems = ", ".join(row.weights.stem for row in missing)
+                raise InvalidInput(
+                    f"{self.runs} lacks {stems}: give --data to train them, or leave them out."
+                )
+            images = images or self._images(data)
+            ended, failed = train_all(missing, images, self.seconds, device, until)
+            failures += failed
+            if not ended:
+                return False, failures
+        return True, failures
+
+    def _images(self, data: Sequence[str]) -> list[np.ndarray]:
+        """The images that all rows are trained on: none is too small for the crops of any row."""
+        settings = [config.data for config in self.known.values()]
+        smallest = max(d.crops[0] for d in settings)
+        return read_images(list(data), smallest, settings[0].resized, settings[0].soft)
+
+    def methods(self, rows: Sequence[Row], device: str, precision: str) -> list[Method]:
+        """The trained rows as methods to measure; several seeds of a row are one method."""
+        files: dict[str, list[str]] = {}
+        for row in rows:
+            files.setdefault(row.name, []).append(str(row.weights))
+        options: dict[str, Any] = {
+            "engine": "torch",
+            "device": device,
+            "precision": precision,
+            "seamless": False,
+        }
+        named = [f"{name}={','.join(found)}" for name, found in files.items()]
+        methods = load_methods(named, (), both=not self.of_paper, **options)
+        if self.of_paper and FULL in files:
+            plain = f"{NO_ENSEMBLE}={','.join(files[FULL])}"
+            methods += load_methods([plain], (), ensemble=False, **options)
+        return methods
+
+    def ordered(self, about: dict[str, Any]) -> dict[str, Any]:
+        """`about` with its rows in the order of their files."""
+        order = [title(stem) for stem in self.known]
+
+        def place(name: str) -> int:
+            """The place of a row in the table. Rows at the patches of others have no file: they come last."""
+            return [*order, name].index(name)
+
+        rows = sorted(about["rows"], key=lambda row: place(row["method"]))
+        kappa = {name: about["kappa"][name] for name in sorted(about["kappa"], key=place)}
+        return about | {"rows": rows, "kappa": kappa}
+
+    def command(self, measured: set[str], precision: str) -> str:
+        """The command that trains and measures these rows, without the names of folders of pictures."""
+        shown = [stem for stem in self.known if title(stem) in measured]
+        folder = "/".join(self.configs.resolve().parts[-2:])
+        options = [
+            f"--configs {folder} --runs runs/{self.runs.name} --seconds {self.seconds:g}",
+            f"--names {' '.join(shown)}" if len(shown) < len(self.known) else "",
+            f"--seeds {self.seeds}" if self.seeds > 1 else "",
+            "--at-equal-patches" if self.at_equal_patches else "",
+            f"--precision {precision}" if precision != "f32" else "",
+            f"--set {' '.join(self.changes)}" if self.changes else "",
+        ]
+        return " ".join(["thera ablations", *filter(None, options)])
 
 
 def run_ablations(
@@ -56,60 +180,25 @@ def run_ablations(
     train. `names` takes only these files, in this order; `seeds` trains each so often; `pause` is in minutes.
     """
     began = time.monotonic()
-    paths = sorted(configs.glob("*.toml"))
-    ablations = {path.stem for path in paths} == set(PAPER)
-    if ablations:
-        paths = [configs / f"{stem}.toml" for stem in PAPER]
-    if not paths:
-        raise InvalidInput(f"{configs} holds no configuration: name a folder of TOML files.")
-    known = {path.stem: Config.read(path, changes) for path in paths}
+    known = read_configs(configs, changes)
     for name in names:
         if name not in known:
             raise InvalidInput(f"{configs} holds no {name}.toml: choose among {', '.join(known)}.")
     if not (data or validate):
         raise InvalidInput("There is nothing to do: give --data to train, --validate to measure, or both.")
-    for stem, config in known.items():
-        if config.data.paired < 1 or config.objective.align:
-            raise InvalidInput(
-                f"{configs / stem}.toml needs pairs of pictures, which only thera train takes: leave it out."
-            )
-    if at_equal_patches and not ablations:
-        raise InvalidInput(
-            f"Only the paper's ablations are compared at equal patches: {configs} holds others."
-        )
+    compared = Comparison(
+        configs, known, names or list(known), runs, seconds, changes, seeds, at_equal_patches
+    )
+    compared.check()
     sets = image_sets(validate)
     if sets:  # what measuring would refuse is refused before anything is trained
         check_sizes(sets, [check_scale(scale) for scale in scales])
         precision_of(resolve_device(device, precision), precision)
-    images: list[np.ndarray] = []
-    failures: list[str] = []
-    ended = True
-
-    def untrained(equal: bool) -> list[Row]:
-        rows = list(rows_of(known, names or list(known), runs, seeds, equal))
-        for row in rows:
-            row.check(seconds)
-        return [row for row in rows if not row.weights.exists()]
-
-    for equal in (False, True) if at_equal_patches else (False,):
-        # What failed in the first turn would fail again.
-        if missing := [row for row in untrained(equal) if row.weights.stem not in failures]:
-            if not data:
-                stems = ", ".join(row.weights.stem for row in missing)
-                raise InvalidInput(f"{runs} lacks {stems}: give --data to train them, or leave them out.")
-            if not images:
-                settings = [config.data for config in known.values()]
-                smallest = max(d.crops[0] for d in settings)
-                images = read_images(list(data), smallest, settings[0].resized, settings[0].soft)
-            until = math.inf if pause is None else began + 60 * pause
-            ended, found = train_all(missing, images, seconds, device, until)
-            failures += found
-            if not ended:
-                break
+    until = math.inf if pause is None else began + 60 * pause
+    ended, failures = compared.train(data, device, until)
     rest = "all others are trained" if ended else "the others are paused"
     failed = f"{', '.join(failures)} failed, {rest}: the same command tries again." if failures else ""
-    rows = list(rows_of(known, names or list(known), runs, seeds, at_equal_patches))
-    rows = [row for row in rows if row.weights.exists()]
+    rows = compared.trained()
     if not (ended and sets and rows):
         if failed:
             raise TheraError(failed)
@@ -121,40 +210,17 @@ def run_ablations(
         "rows": [_facts(row) for row in rows],
         "kappa": _kappas(rows),
     }
-    about, others = _together(results, about, replace_results)
-    order = [title(stem) for stem in known]
-
-    def place(name: str) -> int:
-        """The place of a row in the table. Rows at the patches of others are in no file, and come last."""
-        return [*order, name].index(name)
-
-    about["rows"].sort(key=lambda row: place(row["method"]))
-    about["kappa"] = {name: about["kappa"][name] for name in sorted(about["kappa"], key=place)}
-    measured = {row["method"] for row in about["rows"]}
-    shown = [stem for stem in known if title(stem) in measured]
-    command = f"thera ablations --configs {'/'.join(configs.resolve().parts[-2:])} --runs runs/{runs.name}"
-    command += f" --seconds {seconds:g}" + (f" --names {' '.join(shown)}" if len(shown) < len(known) else "")
-    command += (f" --seeds {seeds}" if seeds > 1 else "") + (
-        " --at-equal-patches" if at_equal_patches else ""
-    )
-    command += f" --precision {precision}" if precision != "f32" else ""
-    about["command"] = command + (f" --set {' '.join(changes)}" if changes else "")
+    about, outdated = _with_stored(results, about, replace_results)
+    about = compared.ordered(about)
+    about["command"] = compared.command({row["method"] for row in about["rows"]}, precision)
     out.mkdir(parents=True, exist_ok=True)
-    files: dict[str, list[str]] = {}
-    for row in rows:
-        files.setdefault(row.name, []).append(str(row.weights))
-    options: dict[str, Any] = {"engine": "torch", "device": device, "precision": precision, "seamless": False}
-    named = [f"{name}={','.join(found)}" for name, found in files.items()]
-    methods = load_methods(named, (), both=not ablations, **options)
-    if ablations and FULL in files:
-        plain = f"{NO_ENSEMBLE}={','.join(files[FULL])}"
-        methods += load_methods([plain], (), ensemble=False, **options)
+    methods = compared.methods(rows, device, precision)
 
     def state() -> None:
         with replacing(results.with_suffix(".json")) as file:
             file.write(f"{json.dumps(about, ensure_ascii=False)}\n".encode())
 
-    if others:
+    if outdated:
         results.unlink(missing_ok=True)
     try:
         evaluate(methods, sets, scales, results, workers, replace_results, begin=state)
@@ -166,10 +232,19 @@ def run_ablations(
         raise TheraError(failed)
 
 
-def _together(results: Path, about: dict[str, Any], replace_results: bool) -> tuple[dict[str, Any], bool]:
-    """`about`, with the rows that were measured before, perhaps on another machine, for the same budget.
+def read_configs(folder: Path, changes: Sequence[str]) -> dict[str, Config]:
+    """The configurations of a folder by name; the paper's ablations are in the paper's order."""
+    paths = {path.stem: path for path in sorted(folder.glob("*.toml"))}
+    if not paths:
+        raise InvalidInput(f"{folder} holds no configuration: name a folder of TOML files.")
+    order = PAPER if paths.keys() == PAPER.keys() else paths
+    return {stem: Config.read(paths[stem], changes) for stem in order}
 
-    Also tells whether the stored results are of another budget, so that they are to be dropped.
+
+def _with_stored(results: Path, about: dict[str, Any], replace_results: bool) -> tuple[dict[str, Any], bool]:
+    """`about`, with stored rows of the same budget, which another machine may have measured.
+
+    Also returns whether the stored results have another budget and have to be dropped.
     """
     file = results.with_suffix(".json")
     if not file.exists():
