@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
 from thera.errors import InvalidInput
 from thera.networks.spec import KAPPA, Spec
-
-KERNELS = ("bicubic", "box", "bilinear", "lanczos", "area")  # that can reduce a crop to an input
+from thera.training.rules import RULES, check, check_type
+from thera.training.toml_files import changed, read_toml
 
 
 @dataclass(frozen=True)
@@ -24,9 +22,7 @@ class Data:
     scales: tuple[float, float] = (1.2, 4.0)
     spread: str = "uniform"  # how r is distributed; "log": as many from ×1.5 to ×3 as from ×3 to ×6
     targets: int = 1  # supervised pixels per input pixel
-    places: str = (
-        "cells"  # targets lie in every cell, which varies less; or "anywhere", as the paper draws them
-    )
+    places: str = "cells"  # as many targets in every cell; or "anywhere", as the paper draws them
     shrink: tuple[float, float] = (0.0, 1.0)  # share of crops read larger by up to this factor, then reduced
     resized: tuple[float, ...] = ()  # add copies of every image, resized by these factors
     soft: tuple[float, ...] = ()  # add copies blurred by Gaussians with these standard deviations, in pixels
@@ -56,11 +52,8 @@ class Degradation:
     blur_sigma: tuple[float, float] = (0.3, 1.2)  # of a Gaussian's wider axis, in input pixels
     discs: float = 0.2  # share of blurs that are discs, with a radius of twice that
     noise: float = 0.0
-    noise_level: tuple[float, float] = (
-        0.5,
-        12.0,
-    )  # standard deviation, of 255; small ones are drawn more often
-    white: float = 0.0  # share of noise whose pixels are independent; of as many others the channels are
+    noise_level: tuple[float, float] = (0.5, 12.0)  # deviation, of 255; small ones are drawn more often
+    white: float = 0.0  # probability that the noise of neighbours is independent; the same for channels
     sharpen: float = 0.0
     sharpen_amount: tuple[float, float] = (0.2, 1.2)
     jpeg: float = 0.0
@@ -121,74 +114,11 @@ class Optimiser:
     drop_path: float = 0.1  # probability of skipping Pro's last branch, falling to 0 at its first
 
 
-Rule = tuple[Callable[[Any], bool], str]
-
-
-def _one_of(*known: str) -> Rule:
-    return lambda value: value in known, f"one of {', '.join(map(repr, known))}"
-
-
-def _range(low: float, high: float) -> Rule:
-    return lambda v: low <= v[0] <= v[1] <= high, f"two numbers from {low} to {high}, the smaller first"
-
-
-POSITIVE: Rule = (lambda n: n >= 1, "at least 1")
-NOT_NEGATIVE: Rule = (lambda v: v >= 0, "0 or more")
-SHARE: Rule = (lambda v: 0 <= v <= 1, "in [0, 1]")
-DECAY: Rule = (lambda v: 0 <= v < 1, "in [0, 1)")
 #: Keys that earlier versions stored in checkpoints, and their present names; "" for removed keys.
 FORMER_KEYS = {
     ("data", "detail"): "",
     ("objective", "seam"): "",
     ("objective", "together"): "ensemble_weight",
-}
-#: What is required of values, beyond their types.
-RULES: dict[str, Rule] = {
-    "data.patch": POSITIVE,
-    "data.batch": POSITIVE,
-    "data.scales": (lambda s: 1 <= s[0] <= s[1], "two numbers from 1 up, the smaller first"),
-    "data.spread": _one_of("uniform", "log"),
-    "data.targets": POSITIVE,
-    "data.places": _one_of("cells", "anywhere"),
-    "data.shrink": (lambda s: 0 <= s[0] <= 1 <= s[1], "a share in [0, 1] and a factor from 1 up"),
-    "data.resized": (lambda sizes: all(0 < s <= 1 for s in sizes), "sizes in (0, 1]"),
-    "data.soft": (lambda soft: all(s > 0 for s in soft), "deviations above 0, in pixels"),
-    "data.paired": (lambda share: 0 < share <= 1, "a share above 0, up to 1"),
-    "degradation.clean": SHARE,
-    "degradation.kernels": (lambda k: k and set(k) <= set(KERNELS), f"some of {', '.join(KERNELS)}"),
-    "degradation.blur": SHARE,
-    "degradation.blur_sigma": _range(0.1, 1.3),
-    "degradation.discs": SHARE,
-    "degradation.noise": SHARE,
-    "degradation.noise_level": _range(0, 64),
-    "degradation.white": DECAY,
-    "degradation.sharpen": SHARE,
-    "degradation.sharpen_amount": _range(0, 4),
-    "degradation.jpeg": SHARE,
-    "degradation.jpeg_quality": _range(1, 100),
-    "degradation.jpeg_420": SHARE,
-    "degradation.jpeg_twice": SHARE,
-    "initial.bank": NOT_NEGATIVE,
-    "initial.head": _one_of("small", "lecun"),
-    "objective.loss": _one_of("l1", "rms", "mse"),
-    "objective.ensemble_weight": SHARE,
-    "objective.tv": NOT_NEGATIVE,
-    "teacher.share": SHARE,
-    "teacher.kept": POSITIVE,
-    "teacher.reuse": POSITIVE,
-    "optimiser.method": _one_of("adam", "muon"),
-    "optimiser.steps": NOT_NEGATIVE,
-    "optimiser.rate": (lambda rate: rate > 0, "above 0"),
-    "optimiser.betas": (lambda betas: all(0 <= b < 1 for b in betas), "two numbers in [0, 1)"),
-    "optimiser.warmup": NOT_NEGATIVE,
-    "optimiser.hold": DECAY,
-    "optimiser.clip": NOT_NEGATIVE,
-    "optimiser.kappa": NOT_NEGATIVE,
-    "optimiser.kappa_rate": NOT_NEGATIVE,
-    "optimiser.ema": DECAY,
-    "optimiser.weight_decay": NOT_NEGATIVE,
-    "optimiser.precision": _one_of("bf16", "f32", "tf32"),
-    "optimiser.drop_path": DECAY,
 }
 
 
@@ -215,24 +145,23 @@ class Config:
     def __post_init__(self) -> None:
         values = self.flat()
         for key, (holds, expected) in RULES.items():
-            _check(holds(values[key]), key, values[key], expected)
-        if self.data.places == "anywhere":
+            check(holds(values[key]), key, values[key], expected)
+        self._check_combinations(values)
+
+    def _check_combinations(self, values: dict[str, Any]) -> None:
+        """Refuse values that exclude each other."""
+        d = self.data
+        if d.places == "anywhere":
+            beside = 'with data.places = "anywhere"'
             for key in ("teacher.model", "objective.align", "objective.ensemble_weight"):
-                _check(not values[key], key, values[key], 'nothing with data.places = "anywhere"')
-            _check(
-                self.data.targets == 1, "data.targets", self.data.targets, '1 with data.places = "anywhere"'
-            )
-        if self.data.paired < 1:
-            d, rest = self.data, "with data.paired below 1"
-            _check(
-                0 < d.pairs_in(d.batch) < d.batch,
-                "data.paired",
-                d.paired,
-                f"a part of the {d.batch} patches of a batch",
-            )
-            _check(d.places == "cells", "data.places", d.places, f'"cells" {rest}')
+                check(not values[key], key, values[key], f"nothing {beside}")
+            check(d.targets == 1, "data.targets", d.targets, f"1 {beside}")
+        if d.paired < 1:
+            beside, part = "with data.paired below 1", 0 < d.pairs_in(d.batch) < d.batch
+            check(part, "data.paired", d.paired, f"a part of the {d.batch} patches of a batch")
+            check(d.places == "cells", "data.places", d.places, f'"cells" {beside}')
             both = self.objective.align and self.objective.ensemble_weight
-            _check(not both, "objective.ensemble_weight", both, f"0 {rest} and objective.align = true")
+            check(not both, "objective.ensemble_weight", both, f"0 {beside} and objective.align = true")
 
     @classmethod
     def parse(cls, values: dict[str, Any]) -> Config:
@@ -251,7 +180,7 @@ class Config:
             if key in sections:
                 parsed[key] = _section(sections[key], key, value)
             elif key in ("name", "start", "start_part", "seed"):
-                _check_type(key, value, int if key == "seed" else str)
+                check_type(key, value, int if key == "seed" else str)
                 parsed[key] = value
             else:
                 raise InvalidInput(f"Unknown key {key!r} in the configuration: expected {_names(cls)}.")
@@ -298,39 +227,6 @@ class Config:
         return values | {f"{s}.{key}": v for s, section in sections.items() for key, v in section.items()}
 
 
-def read_toml(path: str | Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(Path(path).read_text("utf-8"))
-    except FileNotFoundError:
-        raise InvalidInput(f"No configuration at {path}: name one such as configs/edsr-air.toml.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as e:
-        raise InvalidInput(f"{path} is not a TOML file: {e}.") from None
-
-
-def changed(values: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
-    """`values` after "section.key=value" changes, in place."""
-    for change in changes:
-        key, _, value = change.partition("=")
-        *sections, name = key.split(".")
-        target = values
-        for section in sections:
-            target = target.setdefault(section, {})
-            if not isinstance(target, dict):
-                raise InvalidInput(f"{change!r} sets a key of {section}, which is a single value.")
-        target[name] = _value(change, value)
-    return values
-
-
-def _value(change: str, text: str) -> Any:
-    """`text` as a TOML value. What is not TOML, such as a model's name, is a string."""
-    if not text:
-        raise InvalidInput(f"{change!r} sets nothing: write KEY=VALUE, such as optimiser.rate=2e-4.")
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
 def _section(kind: type, name: str, values: Any) -> Any:
     if not isinstance(values, dict):
         raise InvalidInput(f"[{name}] must be a table, but is {values!r}.")
@@ -338,32 +234,9 @@ def _section(kind: type, name: str, values: Any) -> Any:
     for key, value in values.items():
         if key not in types:
             raise InvalidInput(f"Unknown key {key!r} in [{name}]: expected {_names(kind)}.")
-        _check_type(f"{name}.{key}", value, types[key])
+        check_type(f"{name}.{key}", value, types[key])
     return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
-
-
-def _check_type(key: str, value: Any, expected: Any) -> None:
-    """`expected`: a type, or a tuple of one type, of any length if it has an ellipsis."""
-    parts = get_args(expected)
-    if parts:
-        many = isinstance(value, list | tuple)
-        length = "" if Ellipsis in parts else f"{len(parts)} "
-        kind = "names" if parts[0] is str else "numbers"
-        _check(many and (not length or len(value) == len(parts)), key, value, f"a list of {length}{kind}")
-        for part in value:
-            _check_type(key, part, parts[0])
-    elif expected is float:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        _check(number and math.isfinite(value), key, value, "a number")
-    else:
-        words = {int: "a whole number", bool: "true or false", str: "text"}
-        _check(type(value) is expected, key, value, words[expected])
 
 
 def _names(kind: type) -> str:
     return "one of " + ", ".join(f.name for f in fields(kind))
-
-
-def _check(holds: bool, key: str, value: Any, expected: str) -> None:
-    if not holds:
-        raise InvalidInput(f"{key} = {value!r} in the configuration: expected {expected}.")

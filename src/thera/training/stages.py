@@ -22,10 +22,11 @@ from thera.models.loading import locate
 from thera.models.weights import save_safetensors
 from thera.training import checkpoint
 from thera.training.average import average
-from thera.training.config import Config, changed, read_toml
+from thera.training.config import Config
 from thera.training.loop import STATE, WEIGHTS
 from thera.training.plot import plot
 from thera.training.run import read_log, start
+from thera.training.toml_files import changed, read_toml
 
 
 @dataclass(frozen=True)
