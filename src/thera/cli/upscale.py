@@ -23,12 +23,11 @@ from thera.files import reason_of
 from thera.geo.safe import is_product
 from thera.imaging import AUTO, DEFAULT_MODEL
 from thera.imaging.formats import FORMATS
-from thera.imaging.sizing import Paper, TargetSize, parse_scale
+from thera.imaging.sizing import Paper, parse_scale
 from thera.models.choice import ModelChoice
 
 if TYPE_CHECKING:
     from thera.cli.run import Record, Scaler
-    from thera.geo.files import Request
 
 
 #: What is said of files of each status.
@@ -191,34 +190,18 @@ def command(
     with edsr-plus, which sees more around every pixel.
     """
     from thera.cli.feedback import Feedback, echo, json_text
-    from thera.cli.pipes import to_stdout
+    from thera.cli.request import request_of
     from thera.cli.run import Scaler
 
     began = time.monotonic()
     sources, output = inputs_and_output(paths, out)
     slashed = output in click.get_current_context().meta.get(FOLDERS, ())  # a new folder, as in `new/`
-    source, *others = sources
-    # os.path says False for a name that is too long, where Path.is_dir would raise.
-    has_folders = any(os.path.isdir(path) and not is_product(path) for path in sources)
-    is_store = source.suffix == ".zarr"
-    several = workers is not None or scheduler is not None
-    if several and not (has_folders or others or is_store):
-        raise click.UsageError("--workers and --scheduler are for folders, several inputs and Zarr stores.")
-    if recursive and not has_folders:
-        raise click.UsageError("--recursive is for folders, and none was given: leave it out.")
-    if others or (has_folders and not is_store):
-        check_folder(output, slashed)
-    if others and Path("-") in sources:
-        raise click.UsageError("Stdin (-) is one picture: give it without other inputs.")
-    if as_json and not others and to_stdout(source, output):
-        raise click.UsageError("--json and the picture would both be written to stdout: name an output file.")
-    if workers is not None and scheduler is not None:
-        raise click.UsageError("--workers start here, and --scheduler has its own workers: give one of them.")
+    check_call(sources, output, slashed, recursive, as_json, workers, scheduler)
     try:
         request = request_of(**given)
     except InvalidInput as error:
         raise click.UsageError(str(error)) from error
-    if sources[0].suffix == ".zarr" and model == AUTO:
+    if is_store(sources[0]) and model == AUTO:
         model = DEFAULT_MODEL  # arrays are measurements
     choice = ModelChoice(model, engine, device, precision, threads or 0, strength)
     scaler = Scaler(Feedback(quiet), request, choice, dry_run)
@@ -257,7 +240,7 @@ def results(
     source, *others = sources
     label = scaler.request.label
     several = not scaler.dry and (workers is not None or scheduler is not None)
-    if source.suffix == ".zarr" and not others:
+    if is_store(source) and not others:
         from thera.cli.many import Cluster, scale_store
 
         yield scale_store(scaler, source, output, Cluster(workers, scheduler))
@@ -301,7 +284,7 @@ def summary(records: "list[Record]", seconds: float) -> str:
 
 
 def inputs_and_output(paths: tuple[Path, ...], out: Path | None) -> tuple[list[Path], Path | None]:
-    """The inputs and the output among the names of a call. Nobody's picture is taken for an output."""
+    """The inputs and the output among the names of a call. An existing picture is not taken for an output."""
     from thera.imaging.formats import READABLE_SUFFIXES
 
     if out is not None or len(paths) != 2:
@@ -316,6 +299,41 @@ def inputs_and_output(paths: tuple[Path, ...], out: Path | None) -> tuple[list[P
     return [source], second
 
 
+def check_call(
+    sources: list[Path],
+    output: Path | None,
+    slashed: bool,
+    recursive: bool,
+    as_json: bool,
+    workers: int | None,
+    scheduler: str | None,
+) -> None:
+    """Refuses options that do not go with the inputs and the output."""
+    from thera.cli.pipes import to_stdout
+
+    source, *others = sources
+    # os.path says False for a name that is too long, where Path.is_dir would raise.
+    has_folders = any(os.path.isdir(path) and not is_product(path) for path in sources)
+    several = workers is not None or scheduler is not None
+    if several and not (has_folders or others or is_store(source)):
+        raise click.UsageError("--workers and --scheduler are for folders, several inputs and Zarr stores.")
+    if recursive and not has_folders:
+        raise click.UsageError("--recursive is for folders, and none was given: leave it out.")
+    if others or (has_folders and not is_store(source)):
+        check_folder(output, slashed)
+    if others and Path("-") in sources:
+        raise click.UsageError("Stdin (-) is one picture: give it without other inputs.")
+    if as_json and not others and to_stdout(source, output):
+        raise click.UsageError("--json and the picture would both be written to stdout: name an output file.")
+    if workers is not None and scheduler is not None:
+        raise click.UsageError("--workers start here, and --scheduler has its own workers: give one of them.")
+
+
+def is_store(source: Path) -> bool:
+    """True for the name of a Zarr store."""
+    return source.suffix == ".zarr"
+
+
 def check_folder(output: Path | None, slashed: bool) -> None:
     """Refuses a new output that is named like a picture, where several pictures are written."""
     from thera.imaging.formats import READABLE_SUFFIXES
@@ -327,58 +345,3 @@ def check_folder(output: Path | None, slashed: bool) -> None:
             f"{output} is named like one picture, and several inputs need a folder: give --out the name of a"
             f" folder, or {output}/ with a slash at the end if it is to be one."
         )
-
-
-def request_of(
-    *,
-    shape: str | None,
-    sharpness: float,
-    ensemble: bool,
-    memory: int | None,
-    form: str | None,
-    stretch: str | None,
-    cog: bool,
-    bands: str | None,
-    bounds: tuple[float, ...] | None,
-    resolution: float | None,
-    consistent: bool,
-    resume: bool,
-    quality: int | None,
-    max_pixels: int | None,
-    **given: Any,
-) -> "Request":
-    """The options of the command as a request, checked before anything is read."""
-    from thera.field.psf import filter_of
-    from thera.geo.files import Request
-    from thera.geo.options import Choice
-    from thera.imaging.files import FileOptions
-    from thera.imaging.formats import format_named
-    from thera.imaging.reading import MAX_PIXELS
-    from thera.tiled import Options
-    from thera.values.ranges import Stretch
-
-    wanted = None if form is None else format_named(form)
-    if (cog or stretch is not None) and wanted not in (None, FORMATS["tiff"]):
-        option = "--cog" if cog else "--range"
-        raise InvalidInput(f"{option} writes a TIFF and --format is {form}: leave one of them out.")
-    if quality is not None and wanted is not None and not wanted.lossy:
-        raise InvalidInput(
-            f"--quality is for JPEG, JPEG XL, WebP and AVIF, and --format is {form}: leave it out."
-        )
-    target = TargetSize(**{name: given.pop(name) for name in TargetSize._fields})
-    choice = Choice(None if bands is None else Choice.parse_bands(bands), bounds, resolution)
-    if resolution is None or target != TargetSize():
-        target.check()
-    if resolution is not None and target != TargetSize():
-        raise InvalidInput("Give a resolution or another size, not both.")
-    if choice != Choice() and wanted not in (None, FORMATS["tiff"]):
-        raise InvalidInput(f"--bands, --bounds and --resolution write a TIFF, and --format is {form}.")
-    return Request(
-        target,
-        Options(filter_of(shape, sharpness), ensemble, memory, consistent=consistent),
-        FileOptions(wanted, quality, max_pixels=max_pixels or MAX_PIXELS, **given),
-        None if stretch is None else Stretch.parse(stretch),
-        cog,
-        choice,
-        resume,
-    )
