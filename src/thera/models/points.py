@@ -35,7 +35,7 @@ MEMORY, GPU_MEMORY = 64 << 20, 8 << 30
 
 @dataclass(frozen=True)
 class Decoding(Filter):
-    """What stands for a filter: the decoder has learnt its own, and reads so many cells on each side."""
+    """Stands in for a filter: a decoder has learnt its own. `cells`: how many it reads on each side."""
 
     cells: int
 
@@ -109,7 +109,7 @@ class PointModel(Model):
         *,
         first: Array | None = None,
     ) -> Array:
-        """As `Model.upscale`. `first`: what one pass gives, the first member of the ensemble, if known."""
+        """As `Model.upscale`. `first`: the result of one pass, if known: the ensemble begins with it."""
         check_image(image)
         rows, cols = axes(tuple(image.shape[:2]), scale, size, None)
         filter_: Any = psf or self.psf(())
@@ -126,9 +126,9 @@ class PointModel(Model):
 
 
 class PointField:
-    """The features of a picture, rendered by decoding every output pixel: what `TiledField` needs of a field.
+    """The features of a picture, rendered by decoding every output pixel. A `TiledField` can be made of it.
 
-    It was made from the picture turned by `quarters`; pixels and features are turned back.
+    The picture was encoded after `quarters` quarter turns; pixels and features are turned back.
     """
 
     def __init__(self, model: PointModel, pixels: Tensor, features: Tensor, quarters: int = 0) -> None:
@@ -204,8 +204,8 @@ class PointField:
         return self._colours(at, step)
 
     def _check(self, psf: object, derivative: tuple[int, int]) -> None:
-        known = sum(derivative) <= 2 and not self.quarters and self.model.info.spec.neighbours < WHOLE
-        if not isinstance(psf, Decoding) or (any(derivative) and not known):
+        possible = sum(derivative) <= 2 and not self.quarters and self.model.info.spec.neighbours < WHOLE
+        if not isinstance(psf, Decoding) or (any(derivative) and not possible):
             what = "these derivatives" if any(derivative) else "a filter to choose"
             raise InvalidInput(
                 f"{self.model.name} is no heat field, so it does not have {what}: leave it out."
@@ -249,9 +249,10 @@ class PointField:
         return out
 
     def _parts(self, at: Tensor, width: int, derivative: bool) -> Iterator[slice] | Iterator[Tensor]:
-        """Which points are decoded at a time, so that they fit into memory. `width`: cells in a row.
+        """Slices or indices of the points to decode at a time, so that these fit into memory.
 
-        Where points of a cell share work, they are in the order of their cells; derivatives share none.
+        Where points of a cell share work, they are sorted by cell. Derivatives share no work. `width`: cells
+        in a row.
         """
         network, room = self.model.network, GPU_MEMORY if at.is_cuda else MEMORY
         if network.together:

@@ -22,12 +22,9 @@ class Points(NamedTuple):
     step: Tensor  # N×1×2 or N×Q×2, the sides of the output pixels in input pixels
 
     @classmethod
-    def in_cells(cls, x: Tensor, t: Tensor) -> Points:
-        """The points at offsets x (N×H×W×q×2) from the centres of all cells, of output pixels of side √t."""
-        rows, cols = (torch.arange(n, device=x.device) + 0.5 for n in x.shape[1:3])
-        centre = torch.stack(torch.meshgrid(rows, cols, indexing="ij"), -1)[:, :, None]
-        step = t.sqrt().view(-1, 1, 1).expand(-1, 1, 2)
-        return cls((centre + x).flatten(1, 3), step)
+    def near(cls, centre: Tensor, x: Tensor, t: Tensor) -> Points:
+        """The points at offsets x (N×H×W×q×2) from the centres of cells, of output pixels of side √t."""
+        return cls((centre + x).flatten(1, 3), t.sqrt().view(-1, 1, 1).expand(-1, 1, 2))
 
 
 def at_cells(maps: Tensor, cell: Tensor) -> Tensor:
@@ -53,12 +50,12 @@ BLOCKS = (ResidualBlock, DenseBlock, Block, Widen, SwinLayer, LayerNorm, MLP, nn
 class Network(nn.Module):
     """From an image to its features, and from features to colours: `Thera`, or the decoder of another method.
 
-    `field` is what training asks for, `colours` what any rendering can be made of.
+    Training calls `field`. Every rendering can be made of `colours`.
     """
 
     mean: Tensor
     point_bytes = 40_000  # of working memory to decode a point: the values of 512 components
-    cell_bytes = 0  # and for each cell that they lie in, if points of a cell share work
+    cell_bytes = 0  # and for each cell with points in it, where points of a cell share work
     together = False  # whether a colour depends on all points that are asked for
 
     def __init__(self, spec: Spec) -> None:
@@ -91,8 +88,9 @@ class Network(nn.Module):
 
         image: N×3×H×W, x: N×H×W×q×2, t: N.
         """
-        value = self.colours(self.maps(features, image), Points.in_cells(x, t)).view(*x.shape[:-1], 3)
-        return (value - image.permute(0, 2, 3, 1).unsqueeze(3)) / STD, None
+        rows, cols = (torch.arange(n, device=x.device) + 0.5 for n in x.shape[1:3])
+        centre = torch.stack(torch.meshgrid(rows, cols, indexing="ij"), -1)[:, :, None]
+        return self._relative(features, image, Points.near(centre, x, t), image)
 
     def scattered_field(
         self, features: Tensor, image: Tensor, cell: Tensor, x: Tensor, t: Tensor
@@ -100,9 +98,15 @@ class Network(nn.Module):
         """`field` at points that lie in these cells (N×H×W×1 flat indices) instead of one in every cell."""
         width = image.shape[3]
         centre = torch.stack([cell // width, cell % width], -1) + 0.5
-        points = Points((centre + x).flatten(1, 3), t.sqrt().view(-1, 1, 1).expand(-1, 1, 2))
-        value = self.colours(self.maps(features, image), points).view(*x.shape[:-1], 3)
-        return (value - at_cells(image, cell).permute(0, 2, 3, 1).unsqueeze(3)) / STD, None
+        return self._relative(features, image, Points.near(centre, x, t), at_cells(image, cell))
+
+    def _relative(
+        self, features: Tensor, image: Tensor, points: Points, pixels: Tensor
+    ) -> tuple[Tensor, None]:
+        """The colours of q points for each of some pixels (N×3×H×W), counted from these: N×H×W×q×3."""
+        N, _, H, W = pixels.shape
+        value = self.colours(self.maps(features, image), points).view(N, H, W, -1, 3)
+        return (value - pixels.permute(0, 2, 3, 1).unsqueeze(3)) / STD, None
 
     def compile_blocks(self) -> None:
         """Compile each kind of block once. A whole network takes far longer to compile and is no faster."""

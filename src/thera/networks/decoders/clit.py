@@ -54,7 +54,7 @@ class LocalAttention(nn.Module):
         return self.read(F.linear(weighted, self.first.weight[:, :-2].to(v.dtype)), points.step)
 
     def by_cell(self, maps: tuple[Tensor, Tensor, Tensor], points: Points) -> Tensor:
-        """The same with less work, for points of a cell that follow each other.
+        """The same with less work where points of one cell follow each other.
 
         The perceptron's first layer is linear in the values, so its products with them are computed once for
         all points in a cell: 3.2 million, and after that a hundred thousand for each point.
@@ -93,10 +93,10 @@ class LocalAttention(nn.Module):
 
 
 def runs(cells: Tensor) -> tuple[Tensor, Tensor]:
-    """Points that follow each other and lie in the same cell: the first of each run (G), and all of it (G×P).
+    """Runs of points in the same cell: the first point of each (G), and all of its points (G×P).
 
-    A run ends after twice the mean length; shorter ones repeat their last point, so that there are at most
-    three times as many. cells: N×Q×2; indices are those of N·Q points.
+    Runs are cut at twice their mean length, and shorter ones repeat their last point, so that G·P is at most
+    three times the number of points. cells: N×Q×2, those of the points in order; indices are of N·Q points.
     """
     starts = torch.ones(cells.shape[:2], dtype=torch.bool, device=cells.device)
     starts[:, 1:] = (cells[:, 1:] != cells[:, :-1]).any(-1)
@@ -110,9 +110,9 @@ def runs(cells: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def distinct(offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """The distinct offsets among …×2 ones, and the index of each: few where a scale is a whole number.
+    """The distinct ones of …×2 offsets, and for each offset its index among them.
 
-    Two float32 are compared as one int64, which is faster than as rows.
+    At whole-number scales they are few. Two float32 are compared as one int64, which is faster than as rows.
     """
     found, index = torch.unique(offsets.contiguous().view(torch.int64), return_inverse=True)
     return found.view(-1, 1).view(torch.float32), index.squeeze(-1)

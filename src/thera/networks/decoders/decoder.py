@@ -21,7 +21,7 @@ class Decoder(nn.Module):
     """
 
     point_bytes = 12_000  # of working memory for each point
-    cell_bytes = 0  # and for each cell that they lie in, if points of a cell share work
+    cell_bytes = 0  # and for each cell with points in it, where points of a cell share work
     together = False  # whether a colour depends on all points that are asked for
 
     def maps(self, features: Tensor, image: Tensor) -> Any:
@@ -42,7 +42,10 @@ class Corner(NamedTuple):
 
 
 def within(cell: Tensor, shape: torch.Size | tuple[int, int]) -> Tensor:
-    """Cells (…×2) moved into a picture of this shape, without tensors on the host: a graph has none."""
+    """Cells (…×2) clamped to a picture of this shape.
+
+    The bounds are plain numbers, because a CUDA graph cannot read tensors on the host.
+    """
     return torch.stack([cell[..., 0].clamp(0, shape[-2] - 1), cell[..., 1].clamp(0, shape[-1] - 1)], -1)
 
 
