@@ -117,6 +117,15 @@ def cells_below(rows: Axis, cols: Axis) -> Box:
     return down.start, along.start, down.stop, along.stop
 
 
+def window_around(cells: Sequence[np.ndarray], margins: Sequence[int], shape: tuple[int, int]) -> Box:
+    """The smallest window that holds cells (their rows and their columns) and margins, cut to the picture."""
+    top, left = (max(0, int(cell.min()) - margin) for cell, margin in zip(cells, margins, strict=True))
+    bottom, right = (
+        min(n, int(cell.max()) + 1 + margin) for n, cell, margin in zip(shape, cells, margins, strict=True)
+    )
+    return top, left, bottom, right
+
+
 def output_size(size: Sequence[int]) -> tuple[int, int]:
     """(H', W') as whole numbers of at least 1."""
     sizes = _pair("size", size)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from thera.field import Filter, HeatField
 from thera.field.ensemble import mean
-from thera.field.grid import Axis, Box, cells_below
+from thera.field.grid import Axis, Box, cells_below, window_around
 from thera.field.needed import cells_needed, cells_needed_at, reach
 from thera.field.points import principal_axes
 from thera.field.psf import to_numpy
@@ -179,24 +179,21 @@ class TiledField:
         steps: Sequence[float],
         psf: Filter,
     ) -> NDArray[np.float32]:
-        """Changes `values`, at some cells: where the filter sees only equal cells, at least 3×3, to theirs.
+        """Restores flat colours: where the filter sees only equal cells, 3×3 or more, a value becomes theirs.
 
-        Networks pad with zeros, so that flat saturated colours would be up to 7 levels off at the borders.
+        `cells`: the row and the column of each value's cell. `values` is changed in place. Networks pad with
+        zeros, so flat saturated colours would be up to 7 levels off at the borders.
         """
         # Removing noise and blocks changes flat colours.
         if not self.source.keeps_flat or self.model.info.restores or not values.size:
             return values
         down, along = (max(1, reach(psf, [step], self.model.info.kappa)) for step in steps)
-        top, left = (max(0, int(cell.min()) - more) for cell, more in zip(cells, (down, along), strict=True))
-        bottom, right = (
-            min(n, int(cell.max()) + 1 + more)
-            for n, cell, more in zip(self.source.shape, cells, (down, along), strict=True)
-        )
-        seen = self._seen.cells((top, left, bottom, right))
+        box = window_around(cells, (down, along), self.source.shape)
+        seen = self._seen.cells(box)
         flat = uniform(seen, (down, along))
         if not flat.any():
             return values
-        place = np.broadcast_arrays(*(cell - start for cell, start in zip(cells, (top, left), strict=True)))
+        place = np.broadcast_arrays(*(cell - start for cell, start in zip(cells, box[:2], strict=True)))
         at = np.nonzero(flat[tuple(place)])  # few pixels of a photograph
         values[at] = seen[tuple(index[at] for index in place)]
         return values
@@ -223,7 +220,8 @@ class TiledField:
     def _filters(self, sides: Sequence[float], largest: Sequence[float] | None = None) -> list[Filter]:
         """The filter of each rotation, for output pixels with these sides in input pixels.
 
-        Hidden pixels are filled in as far as they reach; `largest`: the sides of the largest output pixel.
+        From now on, hidden pixels are filled in as far as these filters reach. `largest`: the sides of the
+        largest output pixel.
         """
         filters = self.options.filters(self.model, sides)
         self._seen = self.source.reaching(reach(filters[0], largest or sides, self.model.info.kappa))

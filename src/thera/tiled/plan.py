@@ -30,9 +30,9 @@ ENCODER_BYTES = {"edsr": 1400, "rdn": 11_000, "air": 0, "plus": 11_600, "pro": 1
 ONNX_BYTES = ENCODER_BYTES | {"plus": 2800, "pro": 5400}
 NCNN_BYTES = {"edsr": 900, "air": 0, "plus": 500, "pro": 1700}
 VULKAN_BYTES = {"edsr": 3600, "air": 0, "plus": 5600}
-#: Bytes of the process with ncnn instead of ONNX Runtime, and bytes that each of its threads works in.
+#: Bytes of the process with ncnn instead of ONNX Runtime, and bytes of working memory of each ncnn thread.
 NCNN_PROCESS, NCNN_THREAD = 136 << 20, {"air": 16 << 20, "plus": 24 << 20, "pro": 40 << 20}
-#: The same of other methods' decoders, for the widest of their maps.
+#: Peak bytes per pixel of other methods' decoders, for the widest of their maps.
 DECODER_BYTES = 12_000
 #: Channels of the features that a field keeps.
 FEATURES = {"air": 64, "plus": 128, "pro": 64}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thera.errors import InvalidInput
-from thera.field.grid import Axis, Box
+from thera.field.grid import Axis, Box, window_around
 from thera.values.alpha import extreme, fill_invalid
 from thera.values.bands import Bands, Group
 from thera.values.consistency import AROUND, cubic_slack, with_means
@@ -223,12 +223,7 @@ class Plane:
 
     def alpha_window(self, cells: Sequence[NDArray[np.int64]], steps: Sequence[float]) -> Box:
         """The window that decides about alpha and excess of output pixels in these rows and columns."""
-        margins = [math.ceil(step) + 1 for step in steps]
-        top, left = (max(0, int(c.min()) - margin) for c, margin in zip(cells, margins, strict=True))
-        bottom, right = (
-            min(n, int(c.max()) + 1 + margin) for n, c, margin in zip(self.shape, cells, margins, strict=True)
-        )
-        return top, left, bottom, right
+        return window_around(cells, [math.ceil(step) + 1 for step in steps], self.shape)
 
     def store(
         self, values: NDArray[np.float32], out: NDArray, limits: tuple[NDArray, NDArray] | None = None
