@@ -8,7 +8,8 @@ import thera
 from thera.errors import InvalidInput, ModelError
 from thera.networks.spec import DECODERS
 from thera.training import loop
-from thera.training.data import Sampler, read_images
+from thera.training.data import Sampler
+from thera.training.images import read_images
 from thera.training.run import initial_network, progress_line, read_log, start
 
 

@@ -10,8 +10,9 @@ from thera.networks import Spec, Thera
 from thera.networks.heat import field_values
 from thera.training import loop
 from thera.training.config import Config, Data, Teacher
-from thera.training.data import Sampler, read_images
+from thera.training.data import Sampler
 from thera.training.distillation import Distillation
+from thera.training.images import read_images
 from thera.training.run import initial_network, read_log
 
 

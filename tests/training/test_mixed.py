@@ -11,7 +11,8 @@ from thera.evaluation.resize import imresize
 from thera.training import checkpoint, loop
 from thera.training.alignment import Aligner, aligned_pairs
 from thera.training.config import Config
-from thera.training.data import Sampler, read_images
+from thera.training.data import Sampler
+from thera.training.images import read_images
 from thera.training.pairs import MixedSampler, PairSampler
 from thera.training.run import initial_network, start
 

@@ -12,7 +12,8 @@ from ramps import errors_by_position, ramp
 from thera.errors import InvalidInput
 from thera.evaluation.resize import resize
 from thera.training.config import Data
-from thera.training.data import Sampler, log_spread, read_images, reducing_weights, stratified
+from thera.training.data import Sampler, log_spread, reducing_weights, stratified
+from thera.training.images import read_images
 
 
 def test_bicubic_weights_are_those_of_evaluation_away_from_the_border():

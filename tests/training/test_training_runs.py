@@ -19,7 +19,8 @@ from thera.models.weights import load_safetensors
 from thera.networks import Spec, Thera
 from thera.training import checkpoint, loop
 from thera.training.config import Config
-from thera.training.data import Sampler, read_images
+from thera.training.data import Sampler
+from thera.training.images import read_images
 from thera.training.run import initial_network, read_log, start
 
 
@@ -344,7 +345,8 @@ import json, sys, torch, torch.distributed as dist
 torch.set_num_threads(1)
 from thera.training import loop
 from thera.training.config import Config
-from thera.training.data import Sampler, read_images
+from thera.training.data import Sampler
+from thera.training.images import read_images
 from thera.training.run import initial_network
 dist.init_process_group("gloo")
 assert loop.agreed(dist.get_rank()) == 0

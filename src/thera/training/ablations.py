@@ -26,7 +26,7 @@ from thera.models.torch_engine import precision_of, resolve_device
 from thera.models.weights import load_safetensors, read_header
 from thera.networks import Thera
 from thera.training.config import Config
-from thera.training.data import read_images
+from thera.training.images import read_images
 from thera.training.rows import PAPER, Row, rows_of, title, train_all
 
 NO_ENSEMBLE = "No GSE"  # the full model, evaluated without the ensemble

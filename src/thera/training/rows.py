@@ -66,10 +66,7 @@ class Row:
     def check(self, seconds: float) -> None:
         """Refuse weights, or a stopped run, of other values or of another length."""
         if self.weights.exists():
-            found = self.config.differences(self.about.get("config", {}))
-            if self.about.get("seconds") != seconds:
-                found.append(f"{seconds:g} seconds, not {self.about.get('seconds', 0):g}")
-            if found:
+            if found := self._differences(self.about, seconds):
                 raise InvalidInput(
                     f"{self.weights} was trained with other values, and is now given {'; '.join(found)}: "
                     "remove it, or name another --runs."
@@ -80,15 +77,17 @@ class Row:
                     f"{self.folder} holds a stopped run of an earlier version, which stored no values of it:"
                     " remove it to train the row anew, or name another --runs."
                 )
-            begun = json.loads(self.stated.read_text("utf-8"))
-            found = self.config.differences(begun["config"])
-            if begun["seconds"] != seconds:
-                found.append(f"{seconds:g} seconds, not {begun['seconds']:g}")
-            if found:
+            if found := self._differences(json.loads(self.stated.read_text("utf-8")), seconds):
                 raise InvalidInput(
                     f"{self.folder} holds a stopped run of other values, and is now given {'; '.join(found)}:"
                     " remove it, or name another --runs."
                 )
+
+    def _differences(self, begun: dict[str, Any], seconds: float) -> list[str]:
+        """How this row differs from what was begun."""
+        found = self.config.differences(begun.get("config", {}))
+        before = begun.get("seconds", 0)
+        return found if before == seconds else [*found, f"{seconds:g} seconds, not {before:g}"]
 
     @property
     def folder(self) -> Path:

@@ -21,7 +21,8 @@ from thera.models.weights import save_safetensors
 from thera.networks import Network, Thera, make_network
 from thera.training import checkpoint, loop
 from thera.training.config import Config, Initial
-from thera.training.data import Sampler, read_images
+from thera.training.data import Sampler
+from thera.training.images import read_images
 from thera.training.pairs import MixedSampler, PairSampler
 from thera.training.validation import Validation
 
