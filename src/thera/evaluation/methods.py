@@ -42,9 +42,9 @@ def baseline(kernel: Kernel) -> Method:
 
 
 class OnePass(threading.local):
-    """The last output in one pass of a decoder, which takes long and is also the first of its ensemble.
+    """Keeps the last output of a decoder in one pass: it takes long, and the ensemble begins with it.
 
-    The `seconds` that are stored for an ensemble leave out this pass, if it was measured just before.
+    If that pass was measured just before, the `seconds` that are stored for the ensemble leave it out.
     """
 
     image: Any = None
@@ -67,7 +67,7 @@ def model_method(
     """A model as a method. As usual, a plus marks the ensemble of four rotations.
 
     The output of a model on a GPU stays there. `seamless`: fields are blended at their borders beyond ×8.
-    `one_pass`: what the methods of one model share.
+    `one_pass`: the output that the single pass and the ensemble of one model share.
     """
     device = model.info.device
     options: dict[str, Any] = {"ensemble": ensemble}

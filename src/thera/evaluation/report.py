@@ -156,25 +156,10 @@ def _pairs(folder: Path) -> list[str]:
 
 def _commands(records: Sequence[Record], folder: Path) -> list[str]:
     """The `thera eval` commands that made the records: one for all data sets with the same options."""
-    groups: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}  # the data sets of each command
     for data in dict.fromkeys(record["data"] for record in records):
-        part = [record for record in records if record["data"] == data]
-        methods = {record["method"]: record.get("engine") for record in part}
-        models = [name for name, engine in methods.items() if engine and not name.endswith("sinc")]
-        baselines = [name for name, engine in methods.items() if not engine]
-        alike: dict[tuple[str, str], list[str]] = {} if models else {(_scales(part, baselines), ""): []}
-        for name in dict.fromkeys(name.rstrip("+") for name in models):
-            passes = {(True, True): " --both", (True, False): " --no-ensemble"}
-            option = passes.get((name in models, f"{name}+" in models), "")
-            option += _precision(methods.get(name) or methods[f"{name}+"] or "")
-            alike.setdefault((_scales(part, [name, f"{name}+"]), option), []).append(name)
-        for (scales, option), chosen in alike.items():
-            resized = ["sinc"] if any(f"{name} ×4, sinc" in methods for name in chosen) else []
-            beside = baselines + resized or ["none"]
-            flags = "" if set(beside) == set(BASELINES) else f" --baselines {' '.join(beside)}"
-            start = " ".join(["thera eval", *map(_named, chosen)])
-            damaged = " --degrade {1}" if " " in data else ""  # a data set's name ends in its damage
-            call = f"{start} --data {{0}} --scales {scales}{damaged}{flags}{option}"
+        # The name of a data set ends in its damage: "Set14 jpeg:40".
+        for call in _calls([record for record in records if record["data"] == data], " " in data):
             groups.setdefault(call, []).append(data)
     commands = []
     for call, found in groups.items():
@@ -182,6 +167,31 @@ def _commands(records: Sequence[Record], folder: Path) -> list[str]:
         names, damages = (dict.fromkeys(part[i] for part in parts) for i in (0, 2))
         commands.append(f"{call.format(' '.join(names), ' '.join(damages))} -o {_short(folder)}/eval.jsonl")
     return commands
+
+
+def _calls(records: Sequence[Record], damaged: bool) -> list[str]:
+    """The commands that made the records of one data set: one for all models with the same options.
+
+    {0} stands for the names of data sets and {1}, if they are `damaged`, for their damages.
+    """
+    methods = {record["method"]: record.get("engine") for record in records}
+    models = [name for name, engine in methods.items() if engine and not name.endswith("sinc")]
+    baselines = [name for name, engine in methods.items() if not engine]
+    alike: dict[tuple[str, str], list[str]] = {} if models else {(_scales(records, baselines), ""): []}
+    for name in dict.fromkeys(name.rstrip("+") for name in models):
+        passes = {(True, True): " --both", (True, False): " --no-ensemble"}
+        option = passes.get((name in models, f"{name}+" in models), "")
+        option += _precision(methods.get(name) or methods[f"{name}+"] or "")
+        alike.setdefault((_scales(records, [name, f"{name}+"]), option), []).append(name)
+    calls = []
+    for (scales, option), chosen in alike.items():
+        resized = ["sinc"] if any(f"{name} ×4, sinc" in methods for name in chosen) else []
+        beside = baselines + resized or ["none"]
+        flags = "" if set(beside) == set(BASELINES) else f" --baselines {' '.join(beside)}"
+        start = " ".join(["thera eval", *map(_named, chosen)])
+        damages = " --degrade {1}" if damaged else ""
+        calls.append(f"{start} --data {{0}} --scales {scales}{damages}{flags}{option}")
+    return calls
 
 
 def _scales(records: Sequence[Record], methods: Sequence[str]) -> str:

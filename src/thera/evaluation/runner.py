@@ -77,6 +77,8 @@ class Task(NamedTuple):
 
 
 class Prepared(NamedTuple):
+    """What a method is given, and how its output is scored."""
+
     image: NDArray[np.float32]  # the small one that every method is given
     size: tuple[int, int]
     scores: Callable[[Any], Record]  # of an output

@@ -96,7 +96,7 @@ def summarise(
     """The table of one metric on one data set: rows are methods, columns are scales.
 
     A number is the mean over the images. If a method has several checkpoints, it is the mean and the sample
-    standard deviation of their means. A method that lacks images of others has no number, and a note says so.
+    standard deviation of their means. A method that lacks images that others have gets no number, but a note.
     `columns`: other titles of the columns.
     """
     records = [record for record in records if record["data"] == data]
