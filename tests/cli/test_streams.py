@@ -59,6 +59,15 @@ def test_pictures_come_from_pipes_and_go_to_them(folder, line, form):
     assert sorted(path.name for path in folder.iterdir()) == ["a.jpg", "a.png", "tmp"]
 
 
+@pytest.mark.parametrize("source", ["-", "/dev/stdin"])
+def test_a_picture_from_stdin_gets_a_name_in_a_folder_that_may_be_new(folder, source):
+    done = shell(f"$thera upscale {source} new/ {OPTIONS} < a.png", folder)
+    assert done.returncode == 0, done.stderr
+    assert size_of((folder / "new" / "stdin_x1.5.png").read_bytes()) == ("PNG", (96, 72))
+    assert shell(f"$thera upscale {source} none/ {OPTIONS} < /dev/null", folder).returncode == 1
+    assert not (folder / "none").exists()
+
+
 def test_named_pipes_are_read_and_written(folder):
     pipes = "mkfifo in out; cat a.png > in & cat out > b.jpg &"
     done = shell(f"{pipes} $thera upscale in out {OPTIONS} --format jpg; wait", folder)

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import click
 
-from thera.cli.items import file_item
+from thera.cli.items import file_item, made_folders
 from thera.cli.run import Record, Scaler
 from thera.errors import ImageFileError
 from thera.files import reason_of
@@ -58,22 +58,27 @@ def to_stdout(source: Path, output: Path | None) -> bool:
     return is_pipe(source, STDIN) if output is None else str(output) in STDOUT
 
 
-def scale_piped(scaler: Scaler, source: Path, output: Path | None) -> Record:
-    """Scales a picture from a pipe, to a pipe, or both. A pipe gets a whole picture or nothing."""
+def scale_piped(scaler: Scaler, source: Path, output: Path | None, slashed: bool = False) -> Record:
+    """Scales a picture from a pipe, to a pipe, or both. A pipe gets a whole picture or nothing.
+
+    `slashed`: the output is a folder, even if it is new.
+    """
     from_pipe = is_pipe(source, STDIN)
     output = Path("-") if output is None and from_pipe else output
     to_pipe = is_pipe(output, STDOUT)
     if to_pipe and str(output) in STDOUT and sys.stdout.isatty():
         raise click.UsageError("The picture would be written to the terminal: redirect it, or name a file.")
     with TemporaryDirectory(prefix="thera-") as folder:
-        item = file_item(source, None if to_pipe else output, scaler.request.label)
+        named = Path("stdin") if str(source) in STDIN else source
+        item = file_item(named, None if to_pipe else output, scaler.request.label, slashed)
         if from_pipe:
             item = item._replace(source=_spooled(source, Path(folder)))
             scaler.feedback.shown[f"{folder}/in"] = "stdin" if str(source) in STDIN else str(source)
         if to_pipe:
             item = Item(item.source, Path(folder), "out")
             scaler.feedback.shown[f"{folder}/out"] = "stdout" if str(output) in STDOUT else str(output)
-        record = scaler.attempt(item)
+        with made_folders([item], scaler.dry):
+            record = scaler.attempt(item)
         written = Path(record.get("output", ""))
         if to_pipe and record["status"] == "done":
             assert output is not None

@@ -248,7 +248,7 @@ def results(
         from thera.cli.pipes import STDIN, STDOUT, is_pipe, scale_piped
 
         if is_pipe(source, STDIN) or is_pipe(output, STDOUT):
-            yield scale_piped(scaler, source, output)
+            yield scale_piped(scaler, source, output, slashed)
         else:
             item = file_item(source, output, label, slashed)
             with made_folders([item], scaler.dry):
