@@ -272,6 +272,7 @@ def test_chunks_of_the_output_stay_within_dasks_size():
 WRONG = {
     "expected a dask.array": lambda image: upscale(image.compute(), 2),
     "expected H×W, H×W×C": lambda image: upscale(image[None], 2),
+    "channels come last": lambda image: upscale(image.transpose(2, 0, 1), 2),
     "expected integers or floats": lambda image: upscale(image > 0.5, 2),
     "expected one of plain NumPy": lambda image: upscale(da.ma.masked_less(image, 0.5), 2),
     "unknown: call its compute_chunk_sizes": lambda image: upscale(image[image[:, 0, 0] > 0], 2),

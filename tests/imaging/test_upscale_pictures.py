@@ -232,6 +232,13 @@ def test_alpha_of_the_same_size_stays_as_it_is_on_every_side():
         (np.full((4, 4), np.nan), "NaN"),
         (np.zeros((4, 4), bool), "bool"),
         (np.zeros((4, 4), complex), "complex"),
+        pytest.param(
+            np.zeros((4, 4), np.longdouble),
+            "64 bits at most",
+            marks=pytest.mark.skipif(np.dtype(np.longdouble).itemsize == 8, reason="a double is the longest"),
+        ),
+        (np.ma.masked_less(np.ones((4, 4)), 0), r"masked.*filled\(value\)"),
+        (Image.new("RGB", (0, 5)), "0×5"),
     ],
 )
 def test_what_is_no_image_is_refused_in_a_sentence(model, image, reason):

@@ -26,7 +26,15 @@ from thera.models.choice import ModelChoice
 from thera.tiled import Options
 from thera.values.bands import Bands
 from thera.values.consistency import check_whole
-from thera.values.meaning import AlphaUse, Groups, Meaning, Nodata, ValueRange
+from thera.values.meaning import (
+    AlphaUse,
+    Groups,
+    Meaning,
+    Nodata,
+    ValueRange,
+    check_channels_last,
+    check_type,
+)
 from thera.values.ranges import Range
 from thera.values.survey import Survey
 
@@ -114,6 +122,8 @@ def scale_chunks(array: da.Array, target: TargetSize, settings: Settings, channe
     """What `upscale` gives."""
     model, options, meaning = settings
     image = channels_last(array, channels)
+    if channels == "last":
+        check_channels_last(array.shape, meaning.groups)
     count = image.shape[2]
     bands = meaning.bands(count, image.dtype)
     survey = Survey(bands, image.dtype, meaning.rule(count))
@@ -196,8 +206,7 @@ def channels_last(array: da.Array, channels: str) -> da.Array:
         raise InvalidInput(
             "The sizes of the array's chunks are unknown: call its compute_chunk_sizes() before it is scaled."
         )
-    if array.dtype.kind not in "uif":
-        raise InvalidInput(f"An array of {array.dtype} was given: expected integers or floats.")
+    check_type(array.dtype)
     if type(array._meta) is not np.ndarray:
         kind = type(array._meta).__name__
         raise InvalidInput(f"A Dask array of {kind} was given: expected one of plain NumPy arrays.")

@@ -16,7 +16,15 @@ from thera.imaging import DEFAULT_MODEL
 from thera.memory import default_memory, human_bytes, physical_memory
 from thera.models import Model, load
 from thera.tiled import Options
-from thera.values.meaning import AlphaUse, Groups, Meaning, Nodata, ValueRange
+from thera.values.meaning import (
+    AlphaUse,
+    Groups,
+    Meaning,
+    Nodata,
+    ValueRange,
+    check_channels_last,
+    check_type,
+)
 from thera.values.planes import Codes
 from thera.values.transfer import LINEAR, SRGB
 
@@ -113,6 +121,10 @@ def upscale(
                 "value_range, groups, nodata and consistent are for arrays, and this is a Pillow image: leave"
                 " them out, or give numpy.asarray(image)."
             )
+        if 0 in image.size:
+            raise InvalidInput(
+                f"An image of {image.width}×{image.height} was given: expected a pixel or more."
+            )
         picture = from_pillow(image)
         if alpha == "data":
             picture = replace(picture, covers=False)
@@ -137,15 +149,14 @@ def _loaded(name: str, engine: str, device: str, precision: str) -> Model:
 
 def _checked(array: NDArray, meaning: Meaning) -> NDArray:
     """The array as H×W×C, or an error that says what is wrong with it."""
-    if array.dtype.kind not in "uif" or array.ndim not in (2, 3) or 0 in array.shape:
+    if np.ma.isMaskedArray(array):
         raise InvalidInput(
-            f"An array of {array.dtype} and shape {array.shape} was given: expected numbers, H×W or H×W×1…4."
+            "A masked array was given: give array.filled(value), and nodata=value keeps those samples apart."
         )
-    if array.ndim == 3 and array.shape[0] < array.shape[2] and array.shape[2] > 4 and meaning.groups is None:
-        raise InvalidInput(
-            f"An array of shape {array.shape} was given: channels come last. If they do, say groups=[] (each"
-            " is seen by itself), or which of them are a colour."
-        )
+    if array.ndim not in (2, 3) or 0 in array.shape:
+        raise InvalidInput(f"An array of shape {array.shape} was given: expected H×W or H×W×C, none 0.")
+    check_type(array.dtype)
+    check_channels_last(array.shape, meaning.groups)
     return array[..., None] if array.ndim == 2 else array
 
 

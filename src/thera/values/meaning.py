@@ -110,6 +110,21 @@ class Meaning:
         return tuple(Range(low, high) for low, high in pairs.tolist())
 
 
+def check_type(dtype: np.dtype) -> None:
+    """Refuses samples that are no numbers of 64 bits at most."""
+    if dtype.kind not in "uif" or dtype.itemsize > 8:
+        raise InvalidInput(f"An array of {dtype} was given: expected integers or floats of 64 bits at most.")
+
+
+def check_channels_last(shape: Sequence[int], groups: Groups | None) -> None:
+    """Refuses an array that looks like C×H×W, unless `groups` say what its channels are."""
+    if len(shape) == 3 and shape[0] < shape[2] and shape[2] > 4 and groups is None:
+        raise InvalidInput(
+            f"An array of shape {tuple(shape)} was given: channels come last. If they do, say groups=[] (each"
+            " is seen by itself), or which of them are a colour."
+        )
+
+
 def flattened(groups: Groups) -> list[Hashable]:
     """All bands of some groups, one after the other.
 
