@@ -11,6 +11,7 @@ from PIL import Image
 
 from thera.cli import feedback, timing
 from thera.models import load
+from thera.models.choice import ModelChoice
 from thera.warp.mappings import Projective
 from thera.warp.pictures import prepare_warped_picture
 
@@ -113,6 +114,9 @@ class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
+    def reconfigure(self, **options: object) -> None:
+        """The program says what becomes of letters that a stream has not."""
+
 
 def test_a_bar_moves_within_a_tile_and_never_arrives_before_the_work(monkeypatch):
     monkeypatch.setattr(feedback, "BAR_DELAY", 0.05)
@@ -125,6 +129,21 @@ def test_a_bar_moves_within_a_tile_and_never_arrives_before_the_work(monkeypatch
     assert shown == sorted(shown)
     assert len(set(shown)) > 3 and shown[-1] <= 95
     assert "left" in sys.stderr.getvalue()
+
+
+@pytest.mark.parametrize("command", ["upscale", "warp", "info"])
+def test_a_terminal_is_told_of_a_model_that_takes_long_to_open(thera, large, tmp_path, monkeypatch, command):
+    monkeypatch.setattr("thera.cli.run.PATIENCE", 0.05)
+    own = ModelChoice.load
+    monkeypatch.setattr(ModelChoice, "load", lambda choice: time.sleep(0.5) or own(choice))
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    arguments = {
+        "upscale": (large, "-s", 1, *AIR),
+        "warp": (large, tmp_path / "a.png", "--affine", "1,0,0,0,1,0", *AIR),
+        "info": ("edsr-air",),
+    }
+    assert thera(command, *arguments[command]).status == 0
+    assert "Opening edsr-air" in sys.stderr.getvalue()
 
 
 def test_one_busy_moment_does_not_spoil_the_estimates(monkeypatch, tmp_path):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from thera.cli.feedback import json_text
+from thera.cli.feedback import Feedback, json_text
 from thera.errors import ImageFileError, MissingDependency, ModelError
 from thera.optional import require
 
@@ -130,9 +130,10 @@ def _devices() -> list[str]:
 
 
 def _model(thing: str) -> dict[str, Any]:
-    from thera.models import load
+    from thera.cli.run import Loading
+    from thera.models.choice import ModelChoice
 
-    model = load(thing)
+    model = Loading(ModelChoice(thing), Feedback(quiet=False))()
     info = model.info
     origin = {key: info.metadata[key] for key in ("source", "trained") if info.metadata.get(key)}
     return {

@@ -67,15 +67,18 @@ def command(folder: Path, host: str, port: int, quiet: bool, **given: Any) -> No
     Images are encoded where they are first looked at closely, and the fields are kept in memory and on disk.
     """
     from thera.cli.app import listening
+    from thera.cli.feedback import Feedback
+    from thera.cli.run import Loading
     from thera.optional import require
 
     require("uvicorn", "web", "thera serve")
     require("fastapi", "web", "thera serve")
     from thera.iiif.running import run
     from thera.iiif.server import Server, Settings
-    from thera.models import load
+    from thera.models.choice import ModelChoice
 
-    model = load(given.pop("model"), *(given.pop(name) for name in ("engine", "device", "precision")))
+    choice = ModelChoice(*(given.pop(name) for name in ("model", "engine", "device", "precision")))
+    model = Loading(choice, Feedback(quiet))()
     cache = given.pop("cache") or cache_folder() / "fields"
     kept = None if given.pop("no_cache") else cache
     server = Server(folder, model, Settings(cache=kept, **given))

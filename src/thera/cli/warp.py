@@ -102,7 +102,7 @@ def warp(feedback: "Feedback", source: Path, output: Path, **given: Any) -> "Rec
     from thera.memory import human_bytes
 
     began = time.monotonic()
-    job = prepare(source, output, **given)
+    job = prepare(feedback, source, output, **given)
     (H, W), (rows, cols), info = job.warp.shape, job.size, job.warp.model.info
     clock = Clock(job.warp.model, points=True)
     estimate = None if feedback.quiet else clock.estimate(job)
@@ -129,6 +129,7 @@ def warp(feedback: "Feedback", source: Path, output: Path, **given: Any) -> "Rec
 
 
 def prepare(
+    feedback: "Feedback",
     source: Path,
     output: Path,
     *,
@@ -148,12 +149,13 @@ def prepare(
     **given: Any,
 ) -> "WarpedRaster | WarpedPicture":
     """The warp that the options ask for, with everything checked."""
+    from thera.cli.run import Loading
     from thera.field import Box as BoxFilter
     from thera.field import Lanczos, Seamless
     from thera.geo.raster import describe, is_raster
     from thera.imaging.files import FileOptions
     from thera.imaging.formats import FORMATS, format_of
-    from thera.models import load
+    from thera.models.choice import ModelChoice
     from thera.tiled import Options
     from thera.values.ranges import Stretch
 
@@ -176,11 +178,12 @@ def prepare(
             )
     except InvalidInput as error:
         raise click.UsageError(str(error)) from error
+    load = Loading(ModelChoice(model, engine, device, precision), feedback)
     raster_asked = cog or stretch is not None or (form is FORMATS["tiff"] and is_raster(source))
     if view is not None and not raster_asked:
         from thera.warp.pictures import prepare_warped_picture
 
-        loaded = load(model, engine, device, precision)
+        loaded = load()
         file = FileOptions(quality=quality, overwrite=overwrite, strip=strip)
         return prepare_warped_picture(source, output, loaded, view, options, file, outside)
     if outside is not None:
@@ -194,7 +197,7 @@ def prepare(
     raster = describe(source)
     grid = view or reprojected(raster, str(to), resolution=resolution, size=size, bounds=bounds)
     values = None if stretch is None else Stretch.parse(stretch)
-    loaded = load(model, engine, device, precision)
+    loaded = load()
     rasters = RasterOptions(values, cog, overwrite, strip)
     return prepare_warped_raster(raster, output, loaded, grid, options, rasters)
 
