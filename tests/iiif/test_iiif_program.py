@@ -14,6 +14,14 @@ def test_program_refuses_what_is_no_folder(tmp_path, capfd):
     assert "missing cannot be served" in capfd.readouterr().err
 
 
+def test_program_refuses_an_address_that_no_client_could_ask(folder, capfd, monkeypatch):
+    monkeypatch.setattr(running, "run", lambda *given: None)
+    with pytest.raises(SystemExit) as ended:
+        run(["serve", str(folder), "--port", "0", "--no-cache", "--url", "images.example.org"])
+    assert ended.value.code == 2
+    assert "'images.example.org' is no address" in capfd.readouterr().err
+
+
 def test_program_serves_the_folder_with_its_options(folder, tmp_path, capfd, monkeypatch):
     started = {}
     monkeypatch.setattr(running, "run", lambda *given: started.update(given=given))

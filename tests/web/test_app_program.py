@@ -523,3 +523,10 @@ def test_a_derivative_encodes_no_cell_twice(
     request = tiles.TileRequest((0.0, 0.0, 300.0, 100.0), (150, 50), None, shown)
     request.png(pictures, entry, "edsr-air")
     assert len(encoded) == len(set(encoded)) > 3
+
+
+def test_the_program_refuses_a_limit_that_no_picture_keeps(capfd: Any) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(["app", str(ASTRONAUT), "--no-browser", "--port", "0", "--max-pixels", "0"])
+    assert ended.value.code == 2
+    assert "0 is not in the range x>=1" in capfd.readouterr().err

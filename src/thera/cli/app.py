@@ -36,7 +36,11 @@ BACKLOG = 2048
 @click.option("--overwrite", is_flag=True, help="Replace an exported file that exists.")
 @click.option("--port", type=click.IntRange(0, 65535), help=f"[default: {PORT}, or another that is free]")
 @click.option("--browser/--no-browser", default=True, help="Open the page in the browser. [default: yes]")
-@click.option("--max-pixels", type=int, help="Open pictures up to this many pixels. [default: 134 million]")
+@click.option(
+    "--max-pixels",
+    type=click.IntRange(1),
+    help="Open pictures up to this many pixels. [default: 134 million]",
+)
 @click.option(
     "--memory", type=BYTES, default="1.25GiB", show_default=True, help="For pictures, fields and downloads."
 )

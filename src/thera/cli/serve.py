@@ -5,18 +5,30 @@ from typing import Any
 
 import click
 
-from thera.cli.parameters import BYTES, engine_options
+from thera.cli.parameters import BYTES, Parsed, engine_options
+from thera.errors import InvalidInput
 from thera.files import cache_folder
 
 #: Viewers wait for what they see: the fastest model, unless another is asked for.
 MODEL = "edsr-air"
 
 
+def web_address(text: str) -> str:
+    """The address itself, if clients could ask there."""
+    if not text.startswith(("http://", "https://")):
+        raise InvalidInput(f"{text!r} is no address: write it like https://images.example.org/iiif/3.")
+    return text
+
+
 @click.command("serve")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0: for other machines, too.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8182, show_default=True)
-@click.option("--url", help="Where clients find /iiif/3, behind a proxy: https://images.example.org/iiif/3")
+@click.option(
+    "--url",
+    type=Parsed("URL", web_address),
+    help="Where clients find /iiif/3, behind a proxy: https://images.example.org/iiif/3",
+)
 @click.option(
     "-m", "--model", default=MODEL, show_default=True, help="A name from `thera models`, or a file."
 )
