@@ -354,6 +354,8 @@ def test_what_is_not_one_whole_still_image_is_refused_in_one_sentence(tmp_path):
     tifffile.imwrite(tmp_path / "volume.tif", volume, volumetric=True, photometric="minisblack")
     tifffile.imwrite(tmp_path / "complex.tif", np.zeros((8, 8), np.complex64))
     tifffile.imwrite(tmp_path / "five.tif", np.zeros((8, 8, 5), np.uint8), photometric="rgb")
+    bands = {"photometric": "minisblack", "planarconfig": "contig"}
+    tifffile.imwrite(tmp_path / "bands.tif", np.zeros((8, 8, 3), np.uint16), **bands)
     _bomb(tmp_path / "bomb.png")
     (tmp_path / "loop.png").symlink_to(tmp_path / "loop.png")
     reasons = {
@@ -367,6 +369,7 @@ def test_what_is_not_one_whole_still_image_is_refused_in_one_sentence(tmp_path):
         "volume.tif": "does not read",
         "complex.tif": "does not read",
         "five.tif": "5 channels",
+        "bands.tif": "3 channels, and does not declare them as grey, RGB",
         "bomb.png": "max-pixels",
         "missing.png": "does not exist",
         "loop.png": "levels of symbolic links",

@@ -197,8 +197,8 @@ def _samples(path: Path, page: Any) -> tuple[NDArray, Colour, bool, tuple[str, .
 def _too_many(channels: int) -> UnreadableImage:
     remedy = "." if find_spec("rasterio") else ", with: pip install 'thera[geo]'."
     return UnreadableImage(
-        f"The TIFF has {channels} channels; Thera shows and scales grey, RGB and CMYK with alpha as pictures,"
-        f" and other bands only with `thera upscale`, into another TIFF{remedy}"
+        f"The TIFF has {channels} channels, and does not declare them as grey, RGB or CMYK with an alpha at"
+        f" most, as pictures do: `thera upscale` scales its bands into another TIFF{remedy}"
     )
 
 
