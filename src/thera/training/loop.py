@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from thera.errors import ModelError, TheraError
+from thera.errors import TheraError
 from thera.evaluation.records import appending
 from thera.models.cuda_graph import Captured
 from thera.models.loading import load_network
@@ -192,12 +192,6 @@ class Run:
         return tensors, about
 
     def restore(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-        begun = Config.stored(about["config"])
-        if begun.network != self.config.network:
-            raise ModelError(
-                f"The checkpoint is of another network, {begun.network}, not {self.config.network}: "
-                "name another --out."
-            )
         same_images = about.get("pixels", self.sampler.area) == self.sampler.area
         self.config.check_unchanged(about["config"], [] if same_images else ["other images"])
         part = {
