@@ -20,6 +20,18 @@ CGROUPS = "/sys/fs/cgroup"
 MOST_PIXELS = 10**11
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """True for the errors of Python and PyTorch where memory is short. PyTorch's are RuntimeErrors.
+
+    >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("CUDA error: out of memory"))
+    (True, True)
+    """
+    signs = "out of memory", "DefaultCPUAllocator"
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
+    )
+
+
 def physical_memory() -> int | None:
     """The machine's memory in bytes, where the system tells."""
     try:

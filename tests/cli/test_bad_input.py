@@ -182,6 +182,25 @@ def test_other_commands_fail_in_one_sentence_too(thera, folder, monkeypatch, arg
     assert sentence in line
 
 
+def test_too_little_memory_is_said_in_a_sentence_and_other_errors_are_not_hidden(thera, monkeypatch):
+    from thera.cli import train
+
+    given = {"error": RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")}
+
+    def fail(*_):
+        raise given["error"]
+
+    monkeypatch.setattr(train, "require", fail)
+    result = thera("train", "any.toml", "--data", "photos")
+    assert result.status == 1
+    assert result.err.splitlines() == [
+        "thera: This needs more memory than there is: use smaller pictures, or a smaller data.batch."
+    ]
+    given["error"] = RuntimeError("oops")
+    with pytest.raises(RuntimeError, match="oops"):
+        thera("train", "any.toml", "--data", "photos")
+
+
 def test_a_model_that_cannot_be_written_is_said_in_a_sentence(thera, folder, monkeypatch):
     def refuse(*arguments):
         raise PermissionError(13, "Permission denied")

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from thera.cli.eval import command as eval_command
@@ -86,12 +87,19 @@ def test_a_run_measures_what_the_protocol_says(folder, tmp_path, evaluate):
     assert np.mean([record["psnr_y"] for record in records]) == pytest.approx(expected, abs=1e-4)
 
 
-def test_what_a_method_refuses_is_named_and_does_not_stop_the_others(folder, tmp_path):
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (InvalidInput("It needs 40 GiB."), r"It needs 40 GiB\."),
+        (torch.OutOfMemoryError("CUDA out of memory."), r"It needs more memory than"),
+    ],
+)
+def test_what_a_method_refuses_is_named_and_does_not_stop_the_others(folder, tmp_path, error, sentence):
     def upscale(image, size):
-        raise InvalidInput("It needs 40 GiB.")
+        raise error
 
     methods = [Method("large", upscale, "1", "stub"), baseline("bicubic")]
-    with pytest.raises(TheraError, match=r"not .*×2 by large: It needs 40 GiB\. \d+ more were refused"):
+    with pytest.raises(TheraError, match=rf"not .*×2 by large: {sentence}.* \d+ more were refused"):
         run(methods, image_sets([folder]), [2, 3], tmp_path / "o.jsonl")
     records = read_records(tmp_path / "o.jsonl")
     assert {record["method"] for record in records} == {"bicubic"} and len(records) >= 4

@@ -53,7 +53,7 @@ def test_a_run_starts_from_anothers_backbone_and_refuses_anothers_checkpoint(sma
     start(config, [photos], tmp_path, **quiet)
     backbone = thera.models.load_network("edsr-air")[0].state_dict()["backbone.head.weight"]
     torch.testing.assert_close(weights_of(tmp_path)["backbone.head.weight"], backbone, atol=1e-6, rtol=0)
-    with pytest.raises(InvalidInput, match=r"now given start = '', not .*; network\.variant = 'liif', not 'metasr'"):
+    with pytest.raises(InvalidInput, match="not 'metasr'"):
         start(small(network={"variant": "liif"}), [photos], tmp_path, **quiet)
     with pytest.raises((InvalidInput, ModelError), match="unknown variant 'lief'"):
         small(network={"variant": "lief"})

@@ -14,6 +14,7 @@ import click
 
 from thera._version import __version__
 from thera.errors import TheraError
+from thera.memory import is_out_of_memory
 
 COMMANDS = (
     "upscale",
@@ -108,6 +109,10 @@ def run(arguments: list[str] | None = None) -> NoReturn:
         _fail("Interrupted: no partial output was left.", 130)
     except TheraError as error:
         _fail(str(error), 1)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        _fail("This needs more memory than there is: use smaller pictures, or a smaller data.batch.", 1)
     except BrokenPipeError:
         sys.exit(1)
     except OSError as error:

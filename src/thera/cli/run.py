@@ -20,6 +20,7 @@ from thera.errors import ImageFileError, InvalidInput, TheraError, UnreadableIma
 from thera.field.threads import limit_threads
 from thera.geo.files import Item, Request, prepare
 from thera.imaging import AUTO, DEFAULT_MODEL, RESTORING_MODEL
+from thera.memory import is_out_of_memory
 from thera.models.choice import ModelChoice
 
 if TYPE_CHECKING:
@@ -111,17 +112,17 @@ class Scaler:
                 for output in filter(os.path.isfile, self.request.outputs(item)):
                     return record | {"output": str(output), "status": "skipped"}
             return record | self._scale(item, place)
-        except MemoryError:
-            error: Exception = InvalidInput(f"{item.source} needs more memory than there is: lower --memory.")
         except TheraError as problem:
-            error = problem
+            error: Exception = problem
             if place and str(item.source) not in str(problem):
                 error = ImageFileError(f"{item.source}: {problem}")
         except Exception as problem:
-            if not place or isinstance(problem, click.ClickException):
+            if is_out_of_memory(problem):
+                error = InvalidInput(f"{item.source} needs more memory than there is: lower --memory.")
+            elif not place or isinstance(problem, click.ClickException):
                 raise
-            # An unexpected error must not stop the other files.
-            error = ImageFileError(f"{item.source} could not be scaled: {problem!r}.")
+            else:  # An unexpected error must not stop the other files.
+                error = ImageFileError(f"{item.source} could not be scaled: {problem!r}.")
         return record | {"status": "failed", "error": self.feedback.named(str(error))}
 
     def attempt_all(self, items: list[Item]) -> Iterator[Record]:

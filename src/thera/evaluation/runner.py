@@ -21,6 +21,7 @@ from thera.evaluation.methods import Method
 from thera.evaluation.protocol import METRICS, PROTOCOL, check_scale, degrade, score, unit
 from thera.evaluation.records import Record, appending, json_lines, key_of, read_records
 from thera.files import replacing
+from thera.memory import is_out_of_memory
 
 Progress = Callable[[Iterable[list[Record]], int], Iterable[list[Record]]]
 
@@ -202,8 +203,11 @@ def _measure(
             start = time.perf_counter()
             try:
                 output = method.upscale(prepared.image, prepared.size)
-            except TheraError as error:
-                refused.append(f"{task.about['image']} ×{task.about['scale']:g} by {method.name}: {error}")
+            except Exception as error:
+                if not (isinstance(error, TheraError) or is_out_of_memory(error)):
+                    raise
+                why = error if isinstance(error, TheraError) else "It needs more memory than there is."
+                refused.append(f"{task.about['image']} ×{task.about['scale']:g} by {method.name}: {why}")
                 continue
             seconds = time.perf_counter() - start
         record |= prepared.scores(output) | {"seconds": round(seconds, 3), "engine": method.engine}
