@@ -30,7 +30,14 @@ from thera.evaluation.paper import QUOTED, paper, quoted_rows
 from thera.evaluation.protocol import PROTOCOLS
 from thera.evaluation.reconstruction import reconstruction_markdown
 from thera.evaluation.records import Record, key_of, read_records
-from thera.evaluation.tables import BENCHMARKS, markdown_grid, published_metric, summarise, to_markdown
+from thera.evaluation.tables import (
+    BENCHMARKS,
+    images_of,
+    markdown_grid,
+    published_metric,
+    summarise,
+    to_markdown,
+)
 
 # The well-known PSNR of bicubic on Set5 at ×2, ×3 and ×4, in 8-bit Y.
 KNOWN_BICUBIC = {2: 33.66, 3: 30.39, 4: 28.42}
@@ -129,10 +136,14 @@ def _evaluation(folder: Path) -> list[str]:
     sections = ["## Super-resolution", about, "Reproduced by:", commands, *_known(records)]
     for data in data_sets:
         sections.append(f"### {data}")
+        count, whole = images_of(records, data)
         for metric in (published_metric(data), "ssim", "gmsd"):
             table = summarise(records, data, metric)
             scales = [float(column[1:]) for column in table.columns]
-            table.rows += quoted_rows(data, metric, scales)
+            quoted = quoted_rows(data, metric, scales)
+            if quoted and count < whole:
+                table.notes.append(f"Quoted rows are means over all {whole}: do not compare them with these.")
+            table.rows += quoted
             sections.append(to_markdown(table))
     return sections
 

@@ -159,9 +159,14 @@ def _scores_at(
     return scores
 
 
+def images_of(records: Sequence[Record], data: str) -> tuple[int, int]:
+    """How many images of a data set were measured, and how many it has."""
+    count = len({record["image"] for record in records if record["data"] == data})
+    return count, BENCHMARKS.get(data.split(" ")[0], count)
+
+
 def _notes(records: Sequence[Record]) -> list[str]:
-    count = len({record["image"] for record in records})
-    whole = BENCHMARKS.get(records[0]["data"].split(" ")[0], count)
+    count, whole = images_of(records, records[0]["data"])
     part = f" of its {whole}" if count < whole else ""
     seen: dict[float, set[str]] = {}
     for record in records:

@@ -177,5 +177,7 @@ def methods_markdown(records: Sequence[Record]) -> str:
         for ensemble in (False, True):
             part = [record for record in records if record["method"].endswith("+") == ensemble]
             if any(record["data"] == data for record in part):
-                parts.append(to_markdown(summarise(part, data, published_metric(data))))
+                table = summarise(part, data, published_metric(data))
+                table.title += ", ensemble" if ensemble else ", one pass"
+                parts.append(to_markdown(table))
     return "\n\n".join(part.strip() for part in parts)
