@@ -1,5 +1,7 @@
 """Figures: what they show, not how they look."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
@@ -245,6 +247,17 @@ def test_quality_against_parameters_tells_measured_from_quoted():
     assert (350000, "none") in points
     with pytest.raises(InvalidInput, match="No model with known parameters"):
         pareto_figure(records(), {}, "Set5")
+
+
+def test_labels_of_measured_and_quoted_points_do_not_hide_each_other():
+    like_msit = [
+        {"method": "edsr-pro", "identity": "", "data": "Set14", "image": "a", "scale": s, "psnr_y": 31.34}
+        for s in (2, 3, 4)
+    ]
+    (axes,) = pareto_figure(like_msit, {"edsr-pro": 4_630_699}, "Set14").axes
+    axes.figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
 
 
 def test_where_the_paper_has_no_numbers_gains_over_bicubic_are_compared():

@@ -161,14 +161,10 @@ def pareto_figure(
     for method, (x, value) in places.items():
         colour, marker = (RED, "^") if method.startswith("Thera") else (GREY, "o")
         axes.plot(x, value, color=colour, marker=marker, mfc="none", ls="", ms=6)
-        # The label is to the right of its point, or to the left if another point is in the way.
-        crowded = any(1 <= a / x < 2 and abs(b - value) < 0.02 for m, (a, b) in places.items() if m != method)
-        at, side = ((-4, 3), "right") if crowded else ((4, 3), "left")
-        axes.annotate(method, (x, value), at, fontsize=6, textcoords="offset points", ha=side)
-    for label, value in points.items():
-        x = added[label.rstrip("+")]
+    here = {label: (added[label.rstrip("+")], value) for label, value in points.items()}
+    for x, value in here.values():
         axes.plot(x, value, marker="^", ms=8, color=RED, ls="")
-        axes.annotate(label, (x, value), (5, -9), fontsize=7, textcoords="offset points", color=RED)
+    _label(axes, here | places, dict.fromkeys(here, RED))
     axes.set_xscale("log")
     axes.set_xlabel("added parameters", fontsize=8)
     axes.set_ylabel(f"{title}, mean of " + ", ".join(f"×{scale:g}" for scale in scales), fontsize=8)
@@ -203,15 +199,11 @@ def cost_figure(trained: Trained, bench: Sequence[Record]) -> Figure:
             for name, values in quality.items()
             if name in place and (value := values[i]) is not None
         }
-        sides = _label_sides({name: (math.log(x), y) for name, (x, y) in points.items()})
+        colours = {name: RED if name.startswith("Thera") else GREY for name in points}
         for name, (x, y) in points.items():
-            colour, marker = (RED, "^") if name.startswith("Thera") else (GREY, "o")
-            axes.plot(x, y, color=colour, marker=marker, ls="", ms=4)
-            across, up = sides[name]
-            axes.annotate(
-                name, (x, y), (4 * across, 4 * up), fontsize=6, textcoords="offset points", color=colour,
-                ha=("right", "center", "left")[across + 1], va=("top", "center", "bottom")[up + 1],
-            )  # fmt: skip
+            marker = "^" if name.startswith("Thera") else "o"
+            axes.plot(x, y, color=colours[name], marker=marker, ls="", ms=4)
+        _label(axes, points, colours)
         axes.set_xscale("log")
         axes.set_title(f"×{scale:g}", fontsize=8)
         axes.margins(x=0.15, y=0.2)
@@ -219,6 +211,18 @@ def cost_figure(trained: Trained, bench: Sequence[Record]) -> Figure:
     drawn.supxlabel(f"ms, {where}", fontsize=8)
     drawn.supylabel(f"PSNR of Y, dB: mean of {', '.join(sets)}", fontsize=8)
     return drawn
+
+
+def _label(axes: Any, points: dict[str, tuple[float, float]], colours: dict[str, str]) -> None:
+    """Write the names of points, whose x is drawn logarithmically, beside them."""
+    sides = _label_sides({name: (math.log(x), y) for name, (x, y) in points.items()})
+    for name, at in points.items():
+        across, up = sides[name]
+        axes.annotate(
+            name, at, (4 * across, 4 * up), fontsize=6, textcoords="offset points",
+            color=colours.get(name, "black"), ha=("right", "center", "left")[across + 1],
+            va=("top", "center", "bottom")[up + 1],
+        )  # fmt: skip
 
 
 def _label_sides(points: dict[str, tuple[float, float]]) -> dict[str, tuple[int, int]]:
