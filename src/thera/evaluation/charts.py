@@ -157,11 +157,11 @@ def pareto_figure(
     axes = drawn.subplots()
     parameters = quoted_parameters()
     named = {label.partition(" (")[0]: value for label, value in quoted.items()}
-    places = {method: (parameters[method], value) for method, value in named.items() if method in parameters}
+    places = {m: (float(parameters[m]), value) for m, value in named.items() if m in parameters}
     for method, (x, value) in places.items():
         colour, marker = (RED, "^") if method.startswith("Thera") else (GREY, "o")
         axes.plot(x, value, color=colour, marker=marker, mfc="none", ls="", ms=6)
-    here = {label: (added[label.rstrip("+")], value) for label, value in points.items()}
+    here = {label: (float(added[label.rstrip("+")]), value) for label, value in points.items()}
     for x, value in here.values():
         axes.plot(x, value, marker="^", ms=8, color=RED, ls="")
     _label(axes, here | places, dict.fromkeys(here, RED))
