@@ -2,12 +2,16 @@
 
 import json
 import math
+import re
+import shlex
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from thera.cli import figures
 from thera.errors import InvalidInput, MissingDependency, TheraError
 from thera.evaluation import bench, methods
 from thera.evaluation.ablation import ablation_markdown
@@ -295,6 +299,16 @@ def test_methods_are_compared_pass_with_pass_and_ensemble_with_ensemble(results)
     one_pass, ensemble = section.split("**Set5, PSNR of Y, dB, ensemble**")
     assert "**Set5, PSNR of Y, dB, one pass**" in one_pass and "| liif | **37.00** |" in one_pass
     assert "| air+ | **37.20** |" in ensemble
+
+
+def test_every_figure_of_the_page_has_a_command_that_draws_it():
+    root = Path(__file__).parents[2]
+    pages = "".join((root / name).read_text("utf-8") for name in ("CONTRIBUTING.md", "docs/methods.md"))
+    calls = [shlex.split(line) for line in re.findall(r"^    thera figures (.+)$", pages, re.MULTILINE)]
+    options = {option for parameter in figures.command.params for option in parameter.opts}
+    assert options >= {word for call in calls for word in call if word.startswith("-")}
+    drawn = {path.stem for path in (root / "docs" / "results").glob("*.png")}
+    assert drawn == set(figures.NAMES) & {word for call in calls for word in call}
 
 
 def test_quoted_means_over_a_whole_set_are_not_compared_with_those_over_a_part(results):

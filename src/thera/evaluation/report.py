@@ -58,7 +58,7 @@ FILES = {
 }
 
 CAPTIONS = {
-    "crops": "Before and after at ×6",
+    "crops": "Before and after at ×6, models with the ensemble",
     "zoom": "One field, read at growing non-integer scales",
     "aliasing": "A zone plate made smaller: point samples alias, the field at the right t does not",
     "alias-scale": "How much aliases at each scale",
