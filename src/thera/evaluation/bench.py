@@ -156,10 +156,12 @@ def bench_markdown(records: Sequence[Record]) -> str:
         name = [f"{row['method']}, quoted", "RTX 3090 Ti", "48×48 ×4", f"{row['added_parameters']:,}"]
         rows.append([*name, human_ms(ms), "—", "—", f"{memory:,.0f}"])
     machines = ", ".join(sorted({record["machine"] for record in records}))
+    most = max(record["repeats"] for record in records)
     notes = (
-        f"Measured here on {machines}: medians, one rotation. × backbone is the whole time over that of the "
-        "bare backbone on the same engine (the encoding of Air, which adds nothing to it). Memory is the "
-        "process's on a CPU, PyTorch's share on a GPU."
+        f"Measured here on {machines}: medians of at most {most} calls, as many as fit into a minute, one "
+        "rotation. × backbone is the whole time over that of the bare backbone on the same engine (the "
+        "encoding of Air, which adds nothing to it). Memory is the process's on a CPU, PyTorch's share on a "
+        "GPU."
     )
     return f"{markdown_grid(header, rows, labels=3)}\n\n{notes}\n"
 
