@@ -123,7 +123,9 @@ def test_point_by_point_evaluation_equals_rendering_where_both_can(ablation, pho
     np.testing.assert_allclose(direct, rendered, atol=1e-4)  # float32 phases of up to 20 radians
 
 
-@pytest.mark.parametrize("what", [{"activation": "relu"}, {"predicted_components": True}])
+@pytest.mark.parametrize(
+    "what", [{"activation": "relu"}, {"predicted_components": True}, {"filter": "ideal"}]
+)
 def test_ablations_that_no_field_holds_are_evaluated_all_the_same(ablation, photograph, what):
     (method,) = methods.load_methods([f"Mine={ablation(**what)}"], device="cpu")
     assert (method.name, method.engine) == ("Mine+", "torch cpu f32")

@@ -14,10 +14,11 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
-from thera.kernels import available, render
+from thera.kernels import available, field, render
 from thera.kernels.convnext import block
 from thera.kernels.swin import attention, mlp
 from thera.kernels.swin.sizes import ALIGNED_HIDDEN, ALIGNED_WIDTH, HEADS
+from thera.networks.spec import FILTERS
 
 LIMITS = {80: 163 << 10, 86: 99 << 10, 89: 99 << 10}  # bytes per program: A100; RTX 30; RTX 40, L4, L40
 DESKTOP, HOPPER = 86, 227 << 10
@@ -124,6 +125,21 @@ def test_kernels_are_tried_on_gpus_older_than_hopper_that_have_room_for_them(
 def test_a_kernel_fits_a_desktop_gpu(kernel, launches):
     KERNELS[kernel]()
     assert 0 < shared_memory(launches[0], DESKTOP) <= LIMITS[DESKTOP]
+
+
+@pytest.mark.parametrize("filter_", FILTERS)
+def test_training_compiles_with_each_filter(filter_, launches):
+    N, H, W, q, c = 2, 48, 48, 1, 32
+    pixels = tensor(N * H * W, 3 * c), tensor(N * H * W, c), tensor(2, c), tensor()
+    points = tensor(N, H, W, q, 2), tensor(N)
+    field.heat_forward(*pixels, *points, filter_)
+    field.heat_backward(*pixels, *points, tensor(N, H, W, q, 3), tensor(N, H, W, q, 3, 2), filter_)
+    forward, backward = (
+        launch for launch in launches if launch[0] in (field._heat_forward, field._heat_backward)
+    )
+    assert {forward[2]["FILTER"], backward[2]["FILTER"]} == {filter_}
+    for launch in (forward, backward):
+        assert shared_memory(launch, 90) <= HOPPER
 
 
 def test_other_gpus_older_than_hopper_need_no_more(launches):

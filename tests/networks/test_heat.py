@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
+from thera.errors import ModelError
+from thera.field import Butterworth
 from thera.networks import Spec, Thera
-from thera.networks.heat import heat_field, relu_field
+from thera.networks.heat import gain, heat_field, relu_field
+from thera.networks.spec import FILTERS, KAPPA
 
 
 @pytest.fixture
@@ -96,11 +101,43 @@ def test_predicting_components_widens_the_last_layer_and_empties_the_bank():
     radius = predicted.head.bias[4 * 32 :].view(2, 32).norm(dim=0)
     assert radius.max() < 6.01 * torch.pi  # starts at the bank that the plain network starts with
     assert radius.mean() > 3 * torch.pi
-    assert [Spec(**a).renderable for a in ({}, {"predicted_components": True}, {"activation": "relu"})] == [
-        True,
-        False,
-        False,
-    ]
+    others = {"predicted_components": True}, {"activation": "relu"}, {"filter": "butterworth"}
+    assert [Spec(**what).renderable for what in ({}, *others)] == [True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"), [("gaussian", 0.5), ("butterworth", 0.5**0.5), ("ideal", 1)], ids=FILTERS
+)
+def test_filters_of_training_share_their_cutoff(name, kept):
+    at = torch.tensor([0.0, math.log(2), 1e3])  # 0 frequency, the cut-off, far beyond
+    assert gain(at, name).tolist() == pytest.approx([1, kept, 0], abs=1e-3)
+    # With the paper's κ the cut-off is the Nyquist frequency of the output: π radians per output pixel.
+    assert math.pi**2 * KAPPA == pytest.approx(math.log(2))
+
+
+def test_a_butterworth_filter_of_training_is_that_of_rendering(field):
+    a, phase, w, kappa, x, t = field
+    value, gradient = heat_field(*field, filter="butterworth")
+    shape = Butterworth(cutoff=(math.log(2) / kappa.item()) ** 0.5 / math.pi)
+    passed = torch.stack([shape.response(*(w * s), kappa.item()) for s in t.sqrt()])
+    wave = torch.sin(x @ w + phase)
+    assert torch.allclose(value, torch.einsum("nck,nk,nk->nc", a, passed, wave), atol=1e-5)
+    assert torch.equal(gradient, heat_field(*field)[1])  # that of t = 0
+
+
+def test_kappa_learns_through_a_butterworth_filter_and_not_through_an_ideal_one(field):
+    a, phase, w, kappa, x, t = field
+    kappa.requires_grad_()
+    slopes = {name: derivative(heat_field(a, phase, w, kappa, x, t, name)[0], kappa) for name in FILTERS[:2]}
+    assert slopes["gaussian"] != slopes["butterworth"] != 0
+    assert not heat_field(a, phase, w, kappa, x, t, "ideal")[0].requires_grad
+
+
+def test_other_methods_have_no_filter_to_choose():
+    with pytest.raises(ModelError, match="edsr-liif is no heat field: leave out components, filters"):
+        Spec(variant="liif", filter="ideal")
+    with pytest.raises(ModelError, match="unknown filter 'box': expected gaussian, butterworth, ideal"):
+        Spec(filter="box")
 
 
 def test_a_fresh_network_starts_at_the_image_itself():

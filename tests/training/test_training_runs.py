@@ -163,7 +163,9 @@ def test_fixed_kappa_stays_and_trainable_kappa_moves(small, photos):
         assert (run.network.kappa.item() != pytest.approx(0.05, abs=1e-9)) is moves
 
 
-@pytest.mark.parametrize("network", [{"activation": "relu"}, {"predicted_components": True}])
+@pytest.mark.parametrize(
+    "network", [{"activation": "relu"}, {"predicted_components": True}, {"filter": "ideal"}]
+)
 def test_ablations_train(network, small, photos, tmp_path):
     run = run_for(small(network={"components": 8, **network}), photos)
     loop.train(run, tmp_path)

@@ -13,7 +13,9 @@ from thera.networks.spec import Spec
 from thera.training.validation import Validation
 
 
-@pytest.mark.parametrize("what", [{}, {"activation": "relu"}, {"predicted_components": True}])
+@pytest.mark.parametrize(
+    "what", [{}, {"activation": "relu"}, {"predicted_components": True}, {"filter": "ideal"}]
+)
 @pytest.mark.parametrize("ensemble", [False, True])
 def test_validation_is_the_evaluation_of_the_same_weights(photos, tmp_path, what, ensemble, evaluate):
     torch.manual_seed(0)

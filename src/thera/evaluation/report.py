@@ -6,7 +6,7 @@ A folder of results holds these files:
 | --- | --- |
 | eval*.jsonl | `thera eval` |
 | pairs*.jsonl | `thera eval --pairs` |
-| ablation*.jsonl, methods*.jsonl, kernels*.jsonl | `thera ablations`; the budget is in a .json beside each |
+| ablation*, methods*, kernels*, filters*.jsonl | `thera ablations`; the budget is in a .json beside each |
 | bench*.jsonl | `thera bench` |
 | fit*.jsonl | `thera fit` |
 | inspect*.jsonl | `thera inspect --json` |

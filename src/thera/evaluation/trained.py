@@ -103,6 +103,7 @@ def sections(folder: Path, bench: Sequence[Record]) -> list[str]:
     kinds: dict[str, tuple[str, str, Callable[[list[Record]], str]]] = {
         "methods": ("Methods, trained alike", METHODS, methods_markdown),
         "kernels": ("Trained on other downsamplers", "", methods_markdown),
+        "filters": ("Trained through other filters", "", methods_markdown),
         "ablation": ("Ablations", "", ablation_markdown),
     }
     page = []
@@ -114,7 +115,7 @@ def sections(folder: Path, bench: Sequence[Record]) -> list[str]:
             minutes = trained.seconds / 60
             length = f", {round(minutes, 2):g} minute{'s' if minutes != 1 else ''} each" if minutes else ""
             page.append(f"## {title}{length}")
-            page.append(f"{TRAINED}: {trained.budget} {about}")
+            page.append(f"{TRAINED}: {trained.budget} {about}".rstrip())
             if trained.command:
                 scales = " ".join(f"{scale:g}" for scale in trained.scales)
                 options = f"--data photos/ --validate {' '.join(trained.sets)} --scales {scales}"

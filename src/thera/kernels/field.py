@@ -22,9 +22,24 @@ BACKWARD = Tile(pixels=16, channels=32, warps=4, stages=1, programs=16)
 
 
 @triton.jit
+def _gain(rho, FILTER: tl.constexpr):
+    """`thera.networks.heat.gain`, and minus its derivative by ρ."""
+    if FILTER == "butterworth":
+        u = rho * 1.4426950408889634  # ρ / ln 2
+        g = 1 / tl.sqrt(1 + u * u)
+        return g, u * 1.4426950408889634 * g * g * g
+    elif FILTER == "ideal":
+        return tl.where(rho <= 0.6931471805599453, 1.0, 0.0), rho * 0
+    else:
+        g = tl.exp(-rho)
+        return g, g
+
+
+@triton.jit
 def _heat_forward(
     amplitude, phase, w, kappa, x, t, value, slope, M, AREA,
-    Q: tl.constexpr, C: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
+    Q: tl.constexpr, C: tl.constexpr, FILTER: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """BM pixels, at target q of each."""
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -42,7 +57,8 @@ def _heat_forward(
         w2 = tl.load(w + C + k)[None, :]
         z = tl.load(phase + at[:, None] * C + k[None, :], ok[:, None], 0.0) + w1 * x1 + w2 * x2
         sin, cos = sine(z, False), sine(z, True)
-        sin = sin * tl.exp(-(w1 * w1 + w2 * w2) * kt)
+        passed, _ = _gain((w1 * w1 + w2 * w2) * kt, FILTER)
+        sin = sin * passed
         a = amplitude + at[:, None] * (3 * C) + k[None, :]
         a0 = tl.load(a, ok[:, None], 0.0).to(tl.float32)
         a1 = tl.load(a + C, ok[:, None], 0.0).to(tl.float32)
@@ -74,8 +90,8 @@ def _heat_forward(
 @triton.jit
 def _heat_backward(
     amplitude, phase, w, kappa, x, t, gv, gs, gfield, gsums, M, AREA,
-    Q: tl.constexpr, C: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, STEPS: tl.constexpr,
-    STAGES: tl.constexpr,
+    Q: tl.constexpr, C: tl.constexpr, FILTER: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
+    STEPS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """A program takes one chunk of components and every P-th block of rows, so that the gradients of the bank
     and of the last layer's biases stay in registers. gfield: M×4c, for the amplitudes (3×c) and the phases.
@@ -92,7 +108,7 @@ def _heat_backward(
         ok = rows < M
         at = rows.to(tl.int64)
         time = tl.load(t + at // AREA, ok, 0.0)[:, None]
-        decay = tl.exp(-ww * (time * diffusivity))
+        decay, fall = _gain(ww * (time * diffusivity), FILTER)
         phi = tl.load(phase + at[:, None] * C + k[None, :], ok[:, None], 0.0)
         a = at[:, None] * (3 * C) + k[None, :]
         a0 = tl.load(amplitude + a, ok[:, None], 0.0).to(tl.float32)
@@ -124,7 +140,7 @@ def _heat_backward(
             along2 = h01 * a0 + h11 * a1 + h21 * a2
             dz = along * cos * decay - (along1 * w1 + along2 * w2) * sin
             gz += dz
-            cooled = along * damped * time
+            cooled = along * (sin * fall) * time
             gw1 += dz * x1 + along1 * cos - 2 * diffusivity * w1 * cooled
             gw2 += dz * x2 + along2 * cos - 2 * diffusivity * w2 * cooled
             gk -= ww * cooled
@@ -148,7 +164,7 @@ def _heat_backward(
 
 
 def heat_forward(
-    amplitude: Tensor, phase: Tensor, w: Tensor, kappa: Tensor, x: Tensor, t: Tensor
+    amplitude: Tensor, phase: Tensor, w: Tensor, kappa: Tensor, x: Tensor, t: Tensor, filter: str = "gaussian"
 ) -> tuple[Tensor, Tensor]:
     """Φ - I and ∇Φ(x, 0). amplitude: M×3c, phase: M×c, w: 2×c, x: N×H×W×q×2, t: N, all contiguous."""
     N, H, W, q, _ = x.shape
@@ -158,13 +174,21 @@ def heat_forward(
     BM, BK = FORWARD.pixels, FORWARD.channels
     _heat_forward[(triton.cdiv(M, BM), q)](
         amplitude, phase, w, kappa, x, t, value, slope, M, H * W,
-        Q=q, C=c, BM=BM, BK=BK, **FORWARD.launch_staged(),
+        Q=q, C=c, FILTER=filter, BM=BM, BK=BK, **FORWARD.launch_staged(),
     )  # fmt: skip
     return value, slope
 
 
 def heat_backward(
-    amplitude: Tensor, phase: Tensor, w: Tensor, kappa: Tensor, x: Tensor, t: Tensor, gv: Tensor, gs: Tensor
+    amplitude: Tensor,
+    phase: Tensor,
+    w: Tensor,
+    kappa: Tensor,
+    x: Tensor,
+    t: Tensor,
+    gv: Tensor,
+    gs: Tensor,
+    filter: str = "gaussian",
 ) -> tuple[Tensor, Tensor]:
     """The gradients of amplitude and phase: M×4c, in the dtype of the amplitude. Then seven rows of c sums:
     the four sums of those gradients over the pixels, the bank's gradient (two), κ's (per component)."""
@@ -176,7 +200,7 @@ def heat_backward(
     gsums = torch.empty(programs, 7, c, device=x.device)
     _heat_backward[(c // BK, programs)](
         amplitude, phase, w, kappa, x, t, gv.contiguous(), gs.contiguous(), gfield, gsums, M, H * W,
-        Q=q, C=c, BM=BM, BK=BK, STEPS=triton.cdiv(triton.cdiv(M, BM), programs),
+        Q=q, C=c, FILTER=filter, BM=BM, BK=BK, STEPS=triton.cdiv(triton.cdiv(M, BM), programs),
         **BACKWARD.launch_staged(),
     )  # fmt: skip
     return gfield, summed(gsums)
@@ -192,7 +216,7 @@ class Fields(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, features: Tensor, weight: Tensor, bias: Tensor, w: Tensor, kappa: Tensor, x: Tensor,
-        t: Tensor, operand: torch.dtype,
+        t: Tensor, operand: torch.dtype, filter: str = "gaussian",
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         C, c = features.shape[-1], w.shape[1]
         f, w, x, t = features.reshape(-1, C), w.contiguous(), x.contiguous(), t.contiguous()
@@ -204,16 +228,16 @@ class Fields(torch.autograd.Function):
             amplitude = torch.addmm(biases[: 3 * c].to(operand), rows, short[: 3 * c].T)
             phase = torch.addmm(biases[3 * c :], f.float(), order[3 * c :].T)
         ctx.save_for_backward(rows, short, amplitude, phase, w, kappa, x, t)
-        ctx.shape, ctx.type = features.shape, features.dtype
-        return heat_forward(amplitude, phase, w, kappa, x, t)
+        ctx.shape, ctx.type, ctx.filter = features.shape, features.dtype, filter
+        return heat_forward(amplitude, phase, w, kappa, x, t, filter)
 
     @staticmethod
     def backward(ctx: Any, gv: Tensor, gs: Tensor) -> tuple[Tensor | None, ...]:
         rows, short, amplitude, phase, w, kappa, x, t = ctx.saved_tensors
-        gfield, sums = heat_backward(amplitude, phase, w, kappa, x, t, gv, gs)
+        gfield, sums = heat_backward(amplitude, phase, w, kappa, x, t, gv, gs, ctx.filter)
         c, C = sums.shape[1], rows.shape[1]
         gfeatures = (gfield @ short).view(ctx.shape).to(ctx.type)
         gorder = (gfield.T @ rows).float()
         gweight = torch.cat([gorder[: 3 * c].view(3, c, C).transpose(0, 1).reshape(-1, C), gorder[3 * c :]])
         gbias = torch.cat([sums[:3].T.flatten(), sums[3]])
-        return gfeatures, gweight, gbias, sums[4:6], sums[6].sum(), None, None, None
+        return gfeatures, gweight, gbias, sums[4:6], sums[6].sum(), None, None, None, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,11 +14,29 @@ from thera.kernels.available import TRITON, matmul_dtype
 if TYPE_CHECKING:
     from thera.networks.thera import Thera
 
+LN2 = math.log(2)
 KERNEL_COMPONENTS = 32  # the kernels take multiples of this number of components
 
 
+def gain(rho: Tensor, filter: str) -> Tensor:
+    """How much of the amplitude of a frequency w passes, at ρ = |w|²κt.
+
+    At ρ = ln 2 the paper's Gaussian passes half of the amplitude, a Butterworth filter of order 2 half of the
+    power, and the ideal low-pass nothing beyond.
+    """
+    if filter == "butterworth":
+        return torch.rsqrt(1 + (rho / LN2) ** 2)
+    return (rho <= LN2).to(rho.dtype) if filter == "ideal" else torch.exp(-rho)
+
+
 def heat_field(
-    amplitude: Tensor, phase: Tensor, components: Tensor, kappa: Tensor, x: Tensor, t: Tensor
+    amplitude: Tensor,
+    phase: Tensor,
+    components: Tensor,
+    kappa: Tensor,
+    x: Tensor,
+    t: Tensor,
+    filter: str = "gaussian",
 ) -> tuple[Tensor, Tensor]:
     """Φ(x, t) - I and ∇Φ(x, 0).
 
@@ -26,7 +45,7 @@ def heat_field(
     """
     w1, w2 = components.float().unbind(-2)
     z = w1 * x[..., :1] + w2 * x[..., 1:] + phase.float()
-    decay = torch.exp(-(w1 * w1 + w2 * w2) * kappa * t[..., None])
+    decay = gain((w1 * w1 + w2 * w2) * kappa * t[..., None], filter)
     return _weighted_sums(amplitude.float(), torch.sin(z) * decay, torch.cos(z), w1, w2)
 
 
@@ -71,17 +90,17 @@ def field_values(network: Thera, features: Tensor, x: Tensor, t: Tensor) -> tupl
     Returns N×H×W×q×3 and N×H×W×q×3×2.
     """
     spec = network.spec
-    if TRITON and x.is_cuda and spec.renderable and spec.components % KERNEL_COMPONENTS == 0:
+    plain = spec.predicted_components or spec.activation == "relu"
+    if TRITON and x.is_cuda and not plain and spec.components % KERNEL_COMPONENTS == 0:
         from thera.kernels.field import Fields
 
         rows, head = features.permute(0, 2, 3, 1), network.head
-        return Fields.apply(
-            rows, head.weight, head.bias, network.components, network.kappa, x, t, matmul_dtype(rows)
-        )
+        trained = rows, head.weight, head.bias, network.components, network.kappa
+        return Fields.apply(*trained, x, t, matmul_dtype(rows), spec.filter)
     amplitude, phase, components = field_parameters(network, features)
     amplitude, phase = amplitude.unsqueeze(3), phase.unsqueeze(3)  # the q points of a cell share them
     if spec.predicted_components:
         components = components.unsqueeze(3)
     if spec.activation == "relu":
         return relu_field(amplitude, phase, components, x)
-    return heat_field(amplitude, phase, components, network.kappa, x, t.view(-1, 1, 1, 1))
+    return heat_field(amplitude, phase, components, network.kappa, x, t.view(-1, 1, 1, 1), spec.filter)

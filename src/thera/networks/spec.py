@@ -14,6 +14,7 @@ STD = 0.5
 KAPPA = math.log(4) / (2 * math.pi**2)  # the paper's Eq. 3: half amplitude at the input's Nyquist frequency
 
 BACKBONES = ("edsr", "rdn")
+FILTERS = ("gaussian", "butterworth", "ideal")
 VARIANTS = {"air": 32, "plus": 512, "pro": 512}  # of Thera: the number of components c of each
 WHOLE = 1 << 20  # cells: more than a picture has on a side
 #: Other methods: the cells on each side of its own that an output pixel is decoded from.
@@ -39,19 +40,27 @@ class Spec:
     variant: str = "air"
     components: int = 0  # 0 stands for the published number of the variant
     activation: str = "thermal"  # or "relu", an ablation of the paper
+    filter: str = "gaussian"  # or "butterworth", "ideal": what the field is seen through in training
     predicted_components: bool = False  # a bank per pixel, an ablation of the paper
     published: bool = False  # made by the published code of its method
 
     def __post_init__(self) -> None:
-        known = {"backbone": BACKBONES, "variant": (*VARIANTS, *DECODERS), "activation": ("thermal", "relu")}
+        known = {
+            "backbone": BACKBONES,
+            "variant": (*VARIANTS, *DECODERS),
+            "activation": ("thermal", "relu"),
+            "filter": FILTERS,
+        }
         for name, names in known.items():
             if (given := getattr(self, name)) not in names:
                 raise ModelError(f"The network has an unknown {name} {given!r}: expected {', '.join(names)}.")
         if self.components < 0:
             raise ModelError(f"A field cannot have {self.components} components: give a number from 1 up.")
         ablated = self.components or self.predicted_components or self.activation != "thermal"
-        if ablated and not self.heat:
-            raise ModelError(f"{self.name} is no heat field: leave out components and ablations of one.")
+        if (ablated or self.filter != "gaussian") and not self.heat:
+            raise ModelError(
+                f"{self.name} is no heat field: leave out components, filters and ablations of one."
+            )
         if not self.components:
             object.__setattr__(self, "components", VARIANTS.get(self.variant, 0))
 
@@ -66,8 +75,13 @@ class Spec:
 
     @property
     def renderable(self) -> bool:
-        """True if a `HeatField` can hold its fields: for all variants of Thera but the two ablations."""
-        return self.heat and self.activation == "thermal" and not self.predicted_components
+        """True if a `HeatField` renders it as it was trained: Thera without ablations or other filters."""
+        return (
+            self.heat
+            and self.activation == "thermal"
+            and self.filter == "gaussian"
+            and not self.predicted_components
+        )
 
     @property
     def neighbours(self) -> int:

@@ -99,7 +99,8 @@ def aligned(network: Thera, features: Tensor, batch: Batch, moved: Tensor) -> tu
     t = batch.t * (first[0] * second[1] - first[1] * second[0])[:, 0]
     amplitude, phase, components = field_parameters(network, read.unsqueeze(2))  # N×1×(P·P·q)×…
     x = (position - own - 0.5).unsqueeze(1)
-    value, slope = heat_field(amplitude, phase, components, network.kappa, x, t.view(-1, 1, 1))
+    t = t.view(-1, 1, 1)
+    value, slope = heat_field(amplitude, phase, components, network.kappa, x, t, network.spec.filter)
     before = batch.source.permute(0, 2, 3, 1).unsqueeze(3)
     target = batch.target - pixel.transpose(1, 2).reshape(N, P, P, q, 3) + before
     return replace(batch, target=target), value.view(N, P, P, q, 3), slope.view(N, P, P, q, 3, 2)
