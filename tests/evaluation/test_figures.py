@@ -153,8 +153,13 @@ def test_aliasing_has_a_table_and_a_figure(photograph):
     assert [record["method"] for record in records] == ["nearest", "bicubic", "mine"]
     assert records[0]["aliasing"]["0.5"] > 0.9
     drawn = alias_scale_figure(records)
-    names = [text.get_text() for text in drawn.axes[0].get_legend().get_texts()]
-    assert names == ["nearest", "bicubic", "mine"]
+    for panel in drawn.axes:  # below ×1, and above
+        heights = {text.get_text(): text.xyann[1] for text in panel.texts}
+        ends = {line.get_label(): line.get_ydata()[-1] for line in panel.lines}
+        assert list(heights) == sorted(
+            ends, key=lambda name: ends[name]
+        )  # names are in the order of the ends
+        assert np.diff(list(heights.values())).min() > 0.039  # and none hides another
     assert "| mine | " in aliasing_markdown(records)
     without_any = [{**record, "aliasing": dict.fromkeys(record["aliasing"], 0.0)} for record in records]
     low, high = alias_scale_figure(without_any).axes[0].get_ylim()

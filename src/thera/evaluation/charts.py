@@ -17,6 +17,7 @@ from thera.evaluation.resize import cubic
 from thera.evaluation.tables import METRIC_STYLES, Row, published_metric, summarise
 from thera.evaluation.trained import Trained, total_ms
 from thera.field.psf import NYQUIST_KAPPA
+from thera.networks.spec import BACKBONES, VARIANTS
 
 RED, BLUE, GREY = "#cf3866", "#3b3dac", "#777777"
 COLOURS = (RED, BLUE, "#f3883d", "#2f9e62", "#b566c7", "#c9a227")
@@ -102,32 +103,63 @@ def psnr_scale_figure(records: Sequence[Record], data: str, metric: str | None =
 
 
 def alias_scale_figure(records: Sequence[Record]) -> Figure:
-    """Aliasing against the scale, from the records of `aliasing.measure`."""
-    drawn = figure(6.2, 3.6)
+    """Aliasing against the scale, from the records of `aliasing.measure`: below ×1, and beside it above.
+
+    Heat fields are red, classical filters grey, all others blue. Names stand at the ends of the lines.
+    """
+    drawn = figure(7.6, 4.2)
     from matplotlib.ticker import LogLocator  # an extra, which `figure` asks for
 
-    axes = drawn.subplots()
-    styles = cycle([{"color": colour, "ls": line} for line in ("-", "--", ":") for colour in COLOURS])
     scales = [float(scale) for scale in records[0]["aliasing"]]
-    for record in records:
-        plain = record["method"] in BASELINE_STYLES
-        style = {"color": GREY, "ls": BASELINE_STYLES[record["method"]]} if plain else next(styles)
-        values = [max(value, LEAST_ALIASING) for value in record["aliasing"].values()]
-        for part in (np.array(scales) < 1, np.array(scales) > 1):
-            label = record["method"] if part[0] else None
-            drawn_at = [(x, y) for x, y, chosen in zip(scales, values, part, strict=True) if chosen]
-            axes.plot(*zip(*drawn_at, strict=True), label=label, marker="o", ms=3, lw=1.2, **style)
-    axes.axvline(1, color="black", lw=0.5)
-    axes.set_xscale("log")
-    axes.set_xticks(scales, [f"{scale:g}" for scale in scales], rotation=90)
-    axes.set_yscale("log")  # some methods show a hundred times what others do
-    axes.minorticks_off()
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.set_xlabel("scale", fontsize=8)
-    axes.set_ylabel("contrast that is not in the plate", fontsize=8)
-    axes.set_title("A zone plate made smaller and larger: aliasing", fontsize=9)
-    return _finished(axes, drawn)
+    panels = drawn.subplots(1, 2)
+    for axes, chosen in zip(panels, (np.array(scales) < 1, np.array(scales) > 1), strict=True):
+        x, ends = np.array(scales)[chosen], {}
+        for record in records:
+            name = record["method"]
+            values = np.array(list(record["aliasing"].values()))[chosen].clip(LEAST_ALIASING)
+            colour, width = (GREY, 0.8) if name in BASELINE_STYLES else (BLUE, 0.8)
+            colour, width = (RED, 1.6) if is_heat_field(name) else (colour, width)
+            line = BASELINE_STYLES.get(name, "-")
+            axes.plot(x, values, label=name, color=colour, lw=width, ls=line, marker="o", ms=2.5)
+            ends[name] = values[-1], colour
+        axes.set_xscale("log")
+        axes.set_xticks(x, [f"×{scale:g}" for scale in x], rotation=90)
+        axes.minorticks_off()
+        if axes is panels[0]:
+            axes.set_yscale("log")  # some methods show a hundred times what others do
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.set_ylabel("contrast that is not in the plate", fontsize=8)
+        _finished(axes, drawn, legend=False)
+        _name_ends(axes, x[-1], ends)
+    drawn.suptitle("A zone plate made smaller and larger: aliasing", fontsize=9)
+    return drawn
+
+
+def is_heat_field(name: str) -> bool:
+    """Whether a method of this name is Thera, by the names of its networks and of its rows in tables."""
+    return name.startswith("Thera") or name in {f"{b}-{v}" for b in BACKBONES for v in VARIANTS}
+
+
+def _name_ends(axes: Any, x: float, ends: dict[str, tuple[float, str]]) -> None:
+    """Write names to the right of the ends of lines at `x`, one above the other where they would overlap."""
+    low, high = axes.get_ylim()
+    height = np.log if axes.get_yscale() == "log" else np.asarray
+    order = sorted(ends, key=lambda name: ends[name][0])
+    at = (height([ends[name][0] for name in order]) - height(low)) / (height(high) - height(low))
+    steps = 0.04 * np.arange(len(order))  # a line of text each, as a share of the height
+    apart = at - steps
+    # Two orders of names that keep their distances, one pushed up and one down: their mean is between.
+    up = (np.maximum.accumulate(apart) + np.minimum.accumulate(apart[::-1])[::-1]) / 2 + steps
+    up -= max(0.0, up[-1] - 1.0)
+    for name, place in zip(order, up, strict=True):
+        value, colour = ends[name]
+        axes.annotate(
+            name, (x, value), (1.06, place), textcoords="axes fraction", fontsize=6, color=colour,
+            va="center", arrowprops={
+                "arrowstyle": "-", "lw": 0.3, "color": colour, "relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 2
+            },
+        )  # fmt: skip
 
 
 def pareto_figure(
@@ -199,9 +231,9 @@ def cost_figure(trained: Trained, bench: Sequence[Record]) -> Figure:
             for name, values in quality.items()
             if name in place and (value := values[i]) is not None
         }
-        colours = {name: RED if name.startswith("Thera") else GREY for name in points}
+        colours = {name: RED if is_heat_field(name) else GREY for name in points}
         for name, (x, y) in points.items():
-            marker = "^" if name.startswith("Thera") else "o"
+            marker = "^" if is_heat_field(name) else "o"
             axes.plot(x, y, color=colours[name], marker=marker, ls="", ms=4)
         _label(axes, points, colours)
         axes.set_xscale("log")
