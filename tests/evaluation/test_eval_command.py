@@ -180,6 +180,18 @@ def test_figures_are_drawn_from_stored_results(folder, tmp_path):
     assert (tmp_path / "drawn" / "psnr-scale.png").stat().st_size > 5000
 
 
+def test_figures_call_a_model_by_its_label(tmp_path, monkeypatch):
+    from thera.evaluation import charts
+
+    titles, own = [], charts.psf_figure
+    monkeypatch.setattr(charts, "psf_figure", lambda kappa, title: titles.append(title) or own(kappa, title))
+    for model in ("Mine=edsr-air", "edsr-air"):
+        assert call(figures.command, "psf", "--model", model, "-o", tmp_path).exit_code == 0
+    assert titles == ["Mine", "edsr-air"]
+    with pytest.raises(InvalidInput, match="names 2 files, and a figure draws one"):
+        call(figures.command, "psf", "--model", "Mine=a,b", "-o", tmp_path)
+
+
 def test_inspect_draws_one_bank_only(tmp_path):
     assert "name one model" in call(inspect.command, "a", "b", "--figure", tmp_path / "bank.png").output
 

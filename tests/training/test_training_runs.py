@@ -175,7 +175,7 @@ def test_ablations_train(network, small, photos, tmp_path):
 def test_a_checkpoint_of_another_network_is_refused(small, photos, tmp_path):
     run = run_for(small(), photos)
     checkpoint.save(tmp_path / loop.STATE, *run.state())
-    with pytest.raises(ModelError, match="another network"):
+    with pytest.raises(InvalidInput, match=r"now given network\.components = 16, not 32: name"):
         start(small(network={"components": 16}), [photos], tmp_path, say=lambda _: None)
     (tmp_path / loop.STATE).write_bytes(b"nonsense")
     with pytest.raises(ModelError, match="Cannot read the checkpoint"):

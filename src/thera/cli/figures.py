@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ FROM_RESULTS = {"psnr-scale", "pareto", "quality-cost"}
     "models",
     multiple=True,
     metavar="MODEL...",
-    help="Crops, derivatives and alias-scale draw all; LABEL=PATH names one in alias-scale.",
+    help="Crops, derivatives and alias-scale draw all; LABEL=PATH names one in the figure.",
 )
 @click.option("--image", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="An image.")
 @click.option(
@@ -89,7 +90,6 @@ def command(
     from thera.evaluation.figures import save
     from thera.evaluation.records import read_records
     from thera.evaluation.trained import Trained
-    from thera.models import load
 
     wanted = tuple(n for n in NAMES if n != "quality-cost") if "all" in names else names
     for needs, given, option in (
@@ -101,7 +101,7 @@ def command(
         if missing and not given:
             raise click.UsageError(f"Missing option '{option}', which is needed for {', '.join(missing)}.")
     drawn = FROM_MODEL & set(wanted) - {"alias-scale"}
-    loaded = [load(model.partition("=")[2] or model) for model in models] if drawn else []
+    loaded = [_labelled(model) for model in models] if drawn else []
     stored = [record for path in results for record in read_records(path)]
     records = [record for record in stored if "method" in record]
     if results and not records:
@@ -118,6 +118,19 @@ def command(
         else:
             save(_draw(name, loaded, image, records, data, at), path)
         click.echo(f"Drew {path}.")
+
+
+def _labelled(given: str) -> Any:
+    """The model of a name, a path or LABEL=PATH, called by its label in figures."""
+    from thera.evaluation.methods import parse_model
+    from thera.models import load
+
+    label, paths = parse_model(given)
+    if len(paths) > 1:
+        raise InvalidInput(f"{given!r} names {len(paths)} files, and a figure draws one: give LABEL=PATH.")
+    model = load(paths[0])
+    model.info = replace(model.info, name=label or model.name)
+    return model
 
 
 def _alias_scale(models: tuple[str, ...], image: Path | None, out: Path) -> Any:

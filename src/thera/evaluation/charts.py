@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import cycle
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -138,7 +138,7 @@ def alias_scale_figure(records: Sequence[Record]) -> Figure:
 
 def is_heat_field(name: str) -> bool:
     """Whether a method of this name is Thera, by the names of its networks and of its rows in tables."""
-    return name.startswith("Thera") or name in {f"{b}-{v}" for b in BACKBONES for v in VARIANTS}
+    return name.startswith("Thera") or name.rstrip("+") in {f"{b}-{v}" for b in BACKBONES for v in VARIANTS}
 
 
 def _name_ends(axes: Any, x: float, ends: dict[str, tuple[float, str]]) -> None:
@@ -189,14 +189,11 @@ def pareto_figure(
     axes = drawn.subplots()
     parameters = quoted_parameters()
     named = {label.partition(" (")[0]: value for label, value in quoted.items()}
-    places = {m: (float(parameters[m]), value) for m, value in named.items() if m in parameters}
-    for method, (x, value) in places.items():
-        colour, marker = (RED, "^") if method.startswith("Thera") else (GREY, "o")
-        axes.plot(x, value, color=colour, marker=marker, mfc="none", ls="", ms=6)
-    here = {label: (float(added[label.rstrip("+")]), value) for label, value in points.items()}
-    for x, value in here.values():
-        axes.plot(x, value, marker="^", ms=8, color=RED, ls="")
-    _label(axes, here | places, dict.fromkeys(here, RED))
+    here = [Spot(label, float(added[label.rstrip("+")]), value) for label, value in points.items()]
+    theirs = [Spot(name, float(parameters[name]), v) for name, v in named.items() if name in parameters]
+    _mark(axes, here, 7)
+    _mark(axes, theirs, 6, hollow=True)
+    _label(axes, here + theirs)
     axes.set_xscale("log")
     axes.set_xlabel("added parameters", fontsize=8)
     axes.set_ylabel(f"{title}, mean of " + ", ".join(f"×{scale:g}" for scale in scales), fontsize=8)
@@ -226,16 +223,13 @@ def cost_figure(trained: Trained, bench: Sequence[Record]) -> Figure:
     for axes in grid[len(trained.scales) :]:
         axes.axis("off")
     for i, (scale, axes) in enumerate(zip(trained.scales, grid, strict=False)):
-        points = {
-            name: (total_ms(place[name]), value)
+        spots = [
+            Spot(name, total_ms(place[name]), value)
             for name, values in quality.items()
             if name in place and (value := values[i]) is not None
-        }
-        colours = {name: RED if is_heat_field(name) else GREY for name in points}
-        for name, (x, y) in points.items():
-            marker = "^" if is_heat_field(name) else "o"
-            axes.plot(x, y, color=colours[name], marker=marker, ls="", ms=4)
-        _label(axes, points, colours)
+        ]
+        _mark(axes, spots, 4)
+        _label(axes, spots)
         axes.set_xscale("log")
         axes.set_title(f"×{scale:g}", fontsize=8)
         axes.margins(x=0.15, y=0.2)
@@ -245,26 +239,43 @@ def cost_figure(trained: Trained, bench: Sequence[Record]) -> Figure:
     return drawn
 
 
-def _label(axes: Any, points: dict[str, tuple[float, float]], colours: dict[str, str]) -> None:
-    """Write the names of points, whose x is drawn logarithmically, beside them."""
-    sides = _label_sides({name: (math.log(x), y) for name, (x, y) in points.items()})
-    for name, at in points.items():
-        across, up = sides[name]
+class Spot(NamedTuple):
+    """A method in a scatter plot, whose x is drawn logarithmically."""
+
+    name: str
+    x: float
+    y: float
+
+    @property
+    def colour(self) -> str:
+        return RED if is_heat_field(self.name) else GREY
+
+
+def _mark(axes: Any, spots: Sequence[Spot], size: float, hollow: bool = False) -> None:
+    """Heat fields as red triangles, all others as grey circles."""
+    for spot in spots:
+        marker, face = "^" if spot.colour == RED else "o", "none" if hollow else spot.colour
+        axes.plot(spot.x, spot.y, color=spot.colour, marker=marker, mfc=face, ls="", ms=size)
+
+
+def _label(axes: Any, spots: Sequence[Spot]) -> None:
+    """Write the names of methods beside them."""
+    for spot, (across, up) in zip(spots, _label_sides(spots), strict=True):
         axes.annotate(
-            name, at, (4 * across, 4 * up), fontsize=6, textcoords="offset points",
-            color=colours.get(name, "black"), ha=("right", "center", "left")[across + 1],
+            spot.name, (spot.x, spot.y), (4 * across, 4 * up), fontsize=6, textcoords="offset points",
+            color=spot.colour, ha=("right", "center", "left")[across + 1],
             va=("top", "center", "bottom")[up + 1],
         )  # fmt: skip
 
 
-def _label_sides(points: dict[str, tuple[float, float]]) -> dict[str, tuple[int, int]]:
+def _label_sides(spots: Sequence[Spot]) -> list[tuple[int, int]]:
     """The side of its point on which each label hides least: across and up, from -1 to 1."""
-    at = np.array(list(points.values()))
+    at = np.array([(math.log(spot.x), spot.y) for spot in spots])
     at = (at - at.min(0)) / np.maximum(at.max(0) - at.min(0), 1e-9)
     taken = [(x, y, 0.03, 0.03) for x, y in at]  # centres and half sizes
-    chosen = {}
-    for name, (x, y) in zip(points, at, strict=True):
-        half = 0.014 * len(name)
+    chosen = []
+    for spot, (x, y) in zip(spots, at, strict=True):
+        half = 0.014 * len(spot.name)
         options: list[tuple[int, int, int, int]] = []  # what is hidden, order, across, up
         boxes = []
         for across, up in ((0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, -1), (1, -1), (-1, 1)):
@@ -277,7 +288,7 @@ def _label_sides(points: dict[str, tuple[float, float]]) -> dict[str, tuple[int,
             boxes.append(box)
         _, order, across, up = min(options)
         taken.append(boxes[order])
-        chosen[name] = (across, up)
+        chosen.append((across, up))
     return chosen
 
 
