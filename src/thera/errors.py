@@ -2,7 +2,15 @@
 
 
 class TheraError(Exception):
-    """Base of every error that Thera raises on purpose. Its message is written for the user."""
+    """Base of every error that Thera raises on purpose. Its message is written for the user.
+
+    `advice`: what to do about it with options of the program or of Python, which follows after a colon.
+    `problem` is the message without it, for pages, which have no such options.
+    """
+
+    def __init__(self, message: str, advice: str = "") -> None:
+        super().__init__(f"{message}: {advice}." if advice else message)
+        self.problem = f"{message}." if advice else message
 
 
 class InvalidInput(TheraError, ValueError):

@@ -387,6 +387,39 @@ def test_an_order_that_cannot_be_met_is_refused_at_once(
     assert answer.status_code == 422 and words in answer.json()["detail"]
 
 
+def half(size: list[int], left: float = 0) -> dict[str, Any]:
+    """An order of a view of `size` at twice the picture's scale, from its column `left` on."""
+    return {"model": "edsr-air", "mapping": [[0.5, 0, 0], [0, 0.5, left], [0, 0, 1]], "size": size}
+
+
+def test_a_view_that_does_not_fit_in_the_app_s_memory_is_made_in_the_program_s() -> None:
+    from fastapi.testclient import TestClient
+
+    from thera.web.app import create_app
+
+    app = create_app(gallery=gallery.Gallery(memory=1))
+    with TestClient(app, base_url="http://127.0.0.1:8372") as client:
+        picture = add(client)
+        job = client.post(f"/api/pictures/{picture['id']}/view", json=half([40, 60])).json()
+        assert finished(client, job)["state"] == "done"
+
+
+def test_a_view_that_cannot_be_made_is_refused_at_once_without_options_of_the_program(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture = add(client)
+
+    def refused(order: dict[str, Any]) -> str:
+        answer = client.post(f"/api/pictures/{picture['id']}/view", json=order)
+        assert answer.status_code == 422, answer.text
+        return answer.json()["detail"]
+
+    assert refused(half([40, 60], left=500)) == "Nothing of the input lies in the output."
+    monkeypatch.setattr("thera.tiled.options.default_memory", lambda: 1 << 20)
+    message = refused(half([40, 60]))
+    assert "of memory, and 1 MiB are allowed." in message and "--" not in message
+
+
 @pytest.mark.parametrize(
     "query",
     [

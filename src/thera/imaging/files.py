@@ -171,7 +171,8 @@ def prepare_file(
     if available is not None and plan.memory > available:
         raise InvalidInput(
             f"The plan needs {human_bytes(plan.memory)} of memory and this machine has"
-            f" {human_bytes(available)}: lower --memory."
+            f" {human_bytes(available)}",
+            "lower --memory",
         )
     return FileScaling(**vars(result), model=model, options=options, plan=plan, planes=planes)
 

@@ -133,7 +133,8 @@ def make_plan(
         least = min(plan.memory for plan in candidates)
         raise InvalidInput(
             f"Scaling {source[1]}×{source[0]} to {size[1]}×{size[0]} needs at least {human_bytes(least)} of"
-            f" memory, and {human_bytes(memory)} are allowed: allow more with --memory (memory=){advice}."
+            f" memory, and {human_bytes(memory)} are allowed",
+            f"allow more with --memory (memory=){advice}",
         )
     best = min(plan.effort for plan in possible)
     frugal = (plan for plan in possible if plan.effort <= good_enough * best)

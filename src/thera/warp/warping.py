@@ -66,7 +66,8 @@ class Warp:
             least = self._fixed + tile_memory(self.model.info, LEAST_SIDE) / ENCODING_SHARE
             raise InvalidInput(
                 f"The warp needs at least {human_bytes(least)} of memory, and"
-                f" {human_bytes(self.options.limit)} are allowed: allow more with --memory (memory=)."
+                f" {human_bytes(self.options.limit)} are allowed",
+                "allow more with --memory (memory=)",
             )
 
     @property
@@ -97,8 +98,8 @@ class Warp:
             if ((points >= 0) & (points <= np.array(self.shape))).all(axis=-1).any():
                 return
         raise InvalidInput(
-            "Nothing of the input lies in the output: check --bounds and --to, or --camera, or the matrix"
-            " and whether it needs --inverse."
+            "Nothing of the input lies in the output",
+            "check --bounds and --to, or --camera, or the matrix and whether it needs --inverse",
         )
 
     def work(self, size: tuple[int, int]) -> tuple[float, float]:
@@ -137,7 +138,8 @@ class Warp:
         if rows == cols == 1:
             raise InvalidInput(
                 f"One pixel of this warp covers {right - left}×{bottom - top} of the input, more than the"
-                " memory holds: allow more with --memory (memory=), or leave out what lies near its horizon."
+                " memory holds",
+                "allow more with --memory (memory=), or leave out what lies near its horizon",
             )
         for down, along in _halves(rows, cols):
             part = (box[0] + down.start, box[1] + along.start, box[0] + down.stop, box[1] + along.stop)

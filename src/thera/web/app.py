@@ -30,7 +30,7 @@ from thera.web.export import PAGE
 from thera.web.gallery import MOST_CELLS, Entry, Gallery, safe_name
 from thera.web.guard import Guard
 from thera.web.jobs import Job, Queue
-from thera.web.results import Order, ViewOrder, check_order, prepared_view, write_result, write_view
+from thera.web.results import Order, ViewOrder, check_order, check_view, write_result, write_view
 from thera.web.tiles import TileQuery
 
 #: What the page starts with: the model whose fields its GPU draws.
@@ -84,7 +84,7 @@ def create_app(
 
     @app.exception_handler(TheraError)
     async def sentence(request: Request, error: TheraError) -> JSONResponse:
-        return JSONResponse({"detail": str(error)}, 404 if isinstance(error, UnknownImage) else 422)
+        return JSONResponse({"detail": error.problem}, 404 if isinstance(error, UnknownImage) else 422)
 
     @app.get("/api/about")
     def about() -> dict[str, Any]:
@@ -115,7 +115,7 @@ def _pictures(app: FastAPI, gallery: Gallery, queue: Queue) -> None:
                 await _receive(request, path)
                 entry = await run_in_threadpool(gallery.add, path, path.name)
         except TheraError as error:
-            raise HTTPException(422, str(error).replace(str(path), path.name)) from error
+            raise HTTPException(422, error.problem.replace(str(path), path.name)) from error
         except ClientDisconnect as error:
             raise HTTPException(499, "The page was gone before all of the file had come.") from error
         except OSError as error:
@@ -176,7 +176,7 @@ def _orders(app: FastAPI, gallery: Gallery, queue: Queue) -> None:
     @app.post("/api/pictures/{id}/view", status_code=202)
     def make_view(id: str, order: ViewOrder) -> dict[str, Any]:
         entry = gallery.find(id)
-        name = prepared_view(gallery, entry, gallery.folder, order).output.name
+        name = check_view(gallery, entry, order)  # refused at once, if at all
         return started(entry, name, partial(write_view, gallery, entry, order=order), lambda: None)
 
     def started(

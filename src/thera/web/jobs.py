@@ -162,7 +162,7 @@ class Job:
         try:
             result = self._work(self)
         except TheraError as error:
-            message = str(error)
+            message = error.problem
         except MemoryError:
             message = "This needs more memory than there is: choose a smaller size."
         except Exception as error:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -19,6 +21,8 @@ from thera.imaging.sizing import Paper, TargetSize
 from thera.warp.mappings import Mapping, Projective
 from thera.warp.pictures import WarpedPicture, prepare_warped_picture
 from thera.web.gallery import Entry, Gallery
+
+Output = TypeVar("Output")
 
 
 class Order(BaseModel):
@@ -62,10 +66,7 @@ def write_result(
 ) -> Path:
     """Writes a picture, scaled as ordered, into `folder`; gives the path of the file."""
     with gallery.room_for(entry) as memory:
-        try:
-            scaling = _prepared(gallery, entry, folder, order, memory)
-        except InvalidInput:  # some outputs have to be held whole: then it takes what the program does
-            scaling = _prepared(gallery, entry, folder, order, None)
+        scaling = _within(memory, partial(_prepared, gallery, entry, folder, order))
         scaling.run(_shares(math.prod(scaling.plan.size), progress))
     return scaling.output
 
@@ -87,13 +88,18 @@ def write_view(
 ) -> Path:
     """Writes what is seen as a PNG, transparent beside the picture; gives the path of the file."""
     with gallery.room_for(entry) as memory:
-        warped = prepared_view(gallery, entry, folder, order, memory)
+        warped = _within(memory, partial(_prepared_view, gallery, entry, folder, order))
         warped.run(_shares(math.prod(order.size), progress))
     return warped.output
 
 
-def prepared_view(
-    gallery: Gallery, entry: Entry, folder: Path, order: ViewOrder, memory: int | None = None
+def check_view(gallery: Gallery, entry: Entry, order: ViewOrder) -> str:
+    """Refuses a view that cannot be made, before any work; gives the name of the file that it makes."""
+    return _prepared_view(gallery, entry, gallery.folder, order, None).output.name
+
+
+def _prepared_view(
+    gallery: Gallery, entry: Entry, folder: Path, order: ViewOrder, memory: int | None
 ) -> WarpedPicture:
     swap = np.eye(3)[[1, 0, 2]]  # (row, column) is (y, x)
     numbers = (swap @ np.array(order.mapping) @ swap).ravel().tolist()
@@ -117,6 +123,15 @@ def _prepared(gallery: Gallery, entry: Entry, folder: Path, order: Order, memory
     item = Item(entry.path, folder, f"{Path(entry.name).stem}_{order.target.label}")
     model = gallery.model(order.model)
     return prepare(item, lambda: model, request, entry.picture)
+
+
+def _within(memory: int, prepared: Callable[[int | None], Output]) -> Output:
+    """An output that takes `memory`. Some have to be held whole: they take what the program does, by which
+    orders were checked."""
+    try:
+        return prepared(memory)
+    except InvalidInput:
+        return prepared(None)
 
 
 def _shares(total: float, progress: Callable[[float], object]) -> Callable[[float], None]:
