@@ -188,6 +188,18 @@ def test_a_warp_says_how_long_it_takes_and_its_line_is_that_of_upscale(thera, la
     assert failed.status == 1 and json.loads(failed.out)["status"] == "failed" and "exists" in failed.err
 
 
+def test_a_warp_that_is_mostly_outside_the_picture_changes_no_rates(
+    monkeypatch, thera, large, tmp_path, cache
+):
+    monkeypatch.setattr(timing, "LEARN_FROM", 0.0)
+    monkeypatch.setattr(timing, "_calibrated", lambda *given: [1e9, 1e9])
+    for number, (size, kept) in enumerate((("300x300", True), ("80x60", False))):
+        output = tmp_path / f"{number}.png"
+        assert thera("warp", large, output, "--affine", "1,0,0,0,1,0", "--size", size, *AIR).status == 0
+        (rates,) = json.loads(cache.read_text()).values()
+        assert (rates == [1e9, 1e9]) == kept
+
+
 @pytest.mark.parametrize("matrix", [(1, 0, 0, 0, 1, 0), (0.5, 0, 0, 0, 0.5, 0), (2, 0, -40, 0, 2, -30)])
 def test_the_work_of_a_warp_is_counted_about_as_it_is_done(large, tmp_path, matrix, monkeypatch):
     model, encoded = load("edsr-air"), []

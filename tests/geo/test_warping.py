@@ -19,6 +19,8 @@ from thera.geo.raster import describe
 from thera.geo.upscaling import RasterOptions
 from thera.geo.warped_rasters import prepare_warped_raster
 from thera.imaging.files import FileOptions
+from thera.tiled import Options
+from thera.tiled.plan import frames
 from thera.values.ranges import Stretch
 from thera.warp import pictures
 from thera.warp.mappings import Lens, Projective, centres
@@ -325,8 +327,8 @@ def png(tmp_path, photo):
     return tmp_path / "a.png"
 
 
-def through(numbers):
-    return lambda shape: (shape, Projective(numbers, shape))
+def through(numbers, size=None):
+    return lambda shape: (size or shape, Projective(numbers, size or shape))
 
 
 def turned(source, model, output, **options):
@@ -402,6 +404,43 @@ def test_pictures_in_parts_are_pictures_as_a_whole(png, model, tmp_path, monkeyp
     monkeypatch.setattr(pictures, "FRAME", 37)
     parts = np.asarray(turned(png, model, tmp_path / "parts.png"), int)
     assert np.abs(parts - whole).max() <= 1
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        (1, 0, 0, 0, 1, 0),
+        (0.5, 0.4, 300, -0.4, 0.5, 200),
+        (1, 0, 90, 0.2, 1, 120, 2e-4, 4e-3, 1),
+        (1, 0, 90, 0.2, 1, 120, -4e-3, 1e-3, 1),
+    ],
+)
+def test_boxes_that_a_matrix_takes_past_the_input_are_those_in_which_nothing_lies(model, numbers):
+    shape, size = (70, 90), (480, 640)
+    mapping = Projective(numbers, size)
+    points = mapping((0, 0, *size))[0]
+    there = ((points >= 0) & (points <= shape)).all(axis=-1)
+    missed = 0
+    for box in frames(size, 40):
+        (piece,) = Warp(model, shape, mapping, Options()).pieces(box)
+        np.testing.assert_array_equal(piece.inside, there[box[0] : box[2], box[1] : box[3]])
+        missed += mapping.misses(box, shape)
+    assert there.any() and missed > 0.5 * (~there).mean() * 12 * 16
+
+
+def test_far_from_the_picture_no_pixel_is_mapped(png, model, tmp_path, monkeypatch):
+    mapped, own = [], Projective.__call__
+
+    def call(self, box):
+        mapped.append((box[2] - box[0]) * (box[3] - box[1]))
+        return own(self, box)
+
+    monkeypatch.setattr(Projective, "__call__", call)
+    view = through([1, 0, 2900, 0, 1, 2900], (3072, 3072))
+    job = prepare_warped_picture(png, tmp_path / "far.png", model, view)
+    job.run()
+    assert sum(mapped) < 3 * 1024**2  # one box of nine, to see it and to warp it
+    assert job.work[1] > 0.02 * 3072**2
 
 
 def test_what_cannot_be_placed_is_said(make, photo):

@@ -89,6 +89,15 @@ class Projective:
         shaped = jacobian if jacobian.ndim == 2 else jacobian.reshape(*at.shape, 2)
         return points.reshape(at.shape), shaped
 
+    def misses(self, box: Box, shape: tuple[int, int]) -> bool:
+        """True if the corners of a box show that none of it lies in an input of `shape`. Lines stay straight,
+        so the rest lies between the points of the corners, if all are on one side of the horizon."""
+        top, left, bottom, right = box
+        corners = [(row + 0.5, col + 0.5) for row in (top, bottom - 1) for col in (left, right - 1)]
+        points, _ = self._locate(np.array(corners))
+        beside = (points < 0).all(axis=0) | (points > np.array(shape)).all(axis=0)
+        return bool(beside.any() or np.isnan(points).all())
+
 
 @dataclass(frozen=True)
 class Lens:

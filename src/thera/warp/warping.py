@@ -1,5 +1,6 @@
 """Warps a picture box by box, each from the field of the window that it needs."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from thera.values.planes import Plane, planes_of
 from thera.values.ranges import Range
 from thera.values.samples import Samples, valid_below
 
-from .mappings import Mapping
+from .mappings import Mapping, Projective
 
 #: The default filter: the most detail with the least aliasing.
 LANCZOS = Lanczos()
@@ -30,6 +31,8 @@ LANCZOS = Lanczos()
 FRAME = 1024
 #: Bytes per output pixel of a box: its point, its Jacobian, its values.
 PIXEL_BYTES = 160
+#: The time of an output pixel outside the input, as a share of a sampled one's.
+OUTSIDE = 0.05
 
 
 class Piece(NamedTuple):
@@ -94,8 +97,7 @@ class Warp:
     def check_sight(self, size: tuple[int, int]) -> None:
         """Refuses an output of `size` = (height, width) in which nothing of the input is seen."""
         for box in frames(size, FRAME):
-            points = self.mapping(box)[0]
-            if ((points >= 0) & (points <= np.array(self.shape))).all(axis=-1).any():
+            if self._piece(box).inside.any():
                 return
         raise InvalidInput(
             "Nothing of the input lies in the output",
@@ -104,8 +106,9 @@ class Warp:
 
     def work(self, size: tuple[int, int]) -> tuple[float, float]:
         """About how many pixels of a plane an output of `size` = (height, width) encodes, halos included, and
-        how many it samples. Eight rows of each box are looked at."""
+        how many it samples; those outside count for little. Eight rows of each box are looked at."""
         encoded = sampled = 0.0
+        outside = float(math.prod(size))
         for top, left, bottom, right in frames(size, FRAME):
             rows = [
                 self._piece((row, left, row + 1, right))
@@ -115,14 +118,19 @@ class Warp:
             if len(windows):
                 sides = windows[:, 2:].max(axis=0) - windows[:, :2].min(axis=0) + 2 * self.model.info.halo
                 encoded += float(np.minimum(sides, self.shape).prod())
-                sampled += (bottom - top) * (right - left) * float(np.mean([row.inside for row in rows]))
-        return self.options.rotations * encoded, self.options.rotations * sampled
+                inside = (bottom - top) * (right - left) * float(np.mean([row.inside for row in rows]))
+                sampled, outside = sampled + inside, outside - inside
+        return self.options.rotations * encoded, self.options.rotations * sampled + OUTSIDE * outside
 
     def pieces(self, box: Box) -> Iterator[Piece]:
         """A box, split until the cells that each piece needs fit in memory."""
         yield from self._split(self._piece(box))
 
     def _piece(self, box: Box) -> Piece:
+        if isinstance(self.mapping, Projective) and self.mapping.misses(box, self.shape):
+            shape = box[2] - box[0], box[3] - box[1]
+            nowhere = np.broadcast_to(np.nan, (*shape, 2))
+            return Piece(box, nowhere, np.full((2, 2), np.nan), np.zeros(shape, bool))
         points, jacobian = self.mapping(box)
         within = (points >= 0) & (points <= np.array(self.shape))  # false for NaN
         inside: NDArray[np.bool_] = np.all(within, axis=-1) & np.isfinite(jacobian).all(axis=(-2, -1))
