@@ -92,12 +92,13 @@ def _malloc_trim() -> Any:
     return getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
 
-def parse_bytes(text: str) -> int:
-    """A number of bytes as people write it.
+def parse_bytes(amount: float | str) -> int:
+    """A number of bytes, which may be given as people write it.
 
-    >>> parse_bytes("2GiB"), parse_bytes("500 MB"), parse_bytes("1.5g")
-    (2147483648, 500000000, 1610612736)
+    >>> parse_bytes("2GiB"), parse_bytes("500 MB"), parse_bytes("1.5g"), parse_bytes(1e9)
+    (2147483648, 500000000, 1610612736, 1000000000)
     """
+    text = str(amount)
     units = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     units |= {f"{u}ib": n for u, n in units.items() if u} | {"b": 1}
     units |= {f"{u}b": 1000**i for i, u in enumerate("kmgt", 1)}
@@ -108,7 +109,7 @@ def parse_bytes(text: str) -> int:
     except (ValueError, KeyError):
         count = math.nan
     if not (math.isfinite(count) and count >= 1):
-        raise InvalidInput(f"{text!r} is not an amount of memory: write it like 2GiB or 500MB.")
+        raise InvalidInput(f"{amount!r} is not an amount of memory: write it like 2GiB or 500MB.")
     return int(count)
 
 

@@ -303,6 +303,13 @@ def test_what_cannot_be_scaled_is_said_at_once(photo, sentence):
         WRONG[sentence](da.from_array(photo, (150, 145, 3)))
 
 
+def test_memory_is_an_amount_as_people_write_it(cheap, photo):
+    image = da.from_array(photo)
+    assert upscale(image, 2, memory="2GiB").shape == (2 * photo.shape[0], 2 * photo.shape[1], 3)
+    with pytest.raises(InvalidInput, match="is not an amount of memory"):
+        upscale(image, 2, memory="much")
+
+
 def test_an_unknown_model_is_said_at_once(photo):
     with pytest.raises(ModelError, match="There is no file or model"):
         upscale(da.from_array(photo), 2, "edsr-aire")

@@ -1,5 +1,6 @@
 """`thera.upscale` and what lies beneath it: planes, alpha, depth."""
 
+import io
 from dataclasses import replace
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from PIL import Image
 
 import thera
-from thera.errors import InvalidInput
+from thera.errors import ImageFileError, InvalidInput
 from thera.field.grid import Axis
 from thera.imaging.files import FileOptions, prepare_file
 from thera.imaging.light import write_hdr
@@ -244,6 +245,32 @@ def test_alpha_of_the_same_size_stays_as_it_is_on_every_side():
 def test_what_is_no_image_is_refused_in_a_sentence(model, image, reason):
     with pytest.raises(InvalidInput, match=reason):
         thera.upscale(image, 2, model=model)
+
+
+def test_a_pillow_image_that_is_cut_short_is_refused_in_a_sentence(model):
+    file = io.BytesIO()
+    Image.effect_noise((40, 30), 60).save(file, "PNG")
+    image = Image.open(io.BytesIO(file.getvalue()[:-200]))
+    with pytest.raises(ImageFileError, match=r"^The image is damaged or cut short \(.+\)\.$"):
+        thera.upscale(image, 2, model=model)
+
+
+def test_tensors_that_numpy_cannot_hold_are_refused_in_a_sentence(model):
+    torch = pytest.importorskip("torch")
+    plain = torch.zeros(3, 4, 4)
+    for odd in (plain.to_sparse(), plain.to("meta")):
+        with pytest.raises(InvalidInput, match="expected a dense one with data"):
+            thera.upscale(odd, 2, model=model)
+
+
+def test_memory_is_an_amount_as_people_write_it_and_the_message_tells_it_back(model):
+    image = np.zeros((9, 7, 3), np.uint8)
+    assert thera.upscale(image, 2, model=model, memory="2GiB").shape == (18, 14, 3)
+    with pytest.raises(InvalidInput, match="and 10 B are allowed"):
+        thera.upscale(image, 40, model=model, memory=10)
+    for nonsense in ("much", 0, -3, [1]):
+        with pytest.raises(InvalidInput, match="is not an amount of memory"):
+            thera.upscale(image, 2, model=model, memory=nonsense)
 
 
 def test_a_result_that_fits_in_no_memory_is_refused(model):

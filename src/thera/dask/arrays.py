@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import dask.array as da
+import dask.utils
 import numpy as np
 from dask._task_spec import Alias
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph, Layer
-from dask.utils import parse_bytes
 
-import dask
 from thera.dask.clusters import check_current
 from thera.dask.tasks import ChunkScaling, ModelName, count_chunk, loaded, narrowed, upscale_chunk
 from thera.errors import InvalidInput
@@ -21,6 +20,7 @@ from thera.field.psf import as_filter
 from thera.imaging import DEFAULT_MODEL
 from thera.imaging.sizing import TargetSize
 from thera.imaging.upscaling import seen_around
+from thera.memory import parse_bytes
 from thera.models import Model
 from thera.models.choice import ModelChoice
 from thera.tiled import Options
@@ -60,7 +60,7 @@ def upscale(
     engine: str = "auto",
     device: str = "auto",
     precision: str = "auto",
-    memory: int = TASK_MEMORY,
+    memory: int | str = TASK_MEMORY,
     consistent: bool = False,
 ) -> da.Array:
     """A Dask array at another scale, or of another `size` = (height, width), up or down: lazily.
@@ -73,7 +73,7 @@ def upscale(
     are divided.
 
     `model`: the name of a shipped model, or a file that all workers can read. Each loads it once.
-    `memory`: bytes that a task works in, beside its chunks.
+    `memory`: bytes that a task works in, beside its chunks, or an amount such as "2GiB".
     All others are those of `thera.upscale`. If the value range depends on the values, all of the array is
     read before the first chunk is scaled: once, and for percentiles once for every 16 bits of a sample.
 
@@ -103,7 +103,7 @@ class Settings(NamedTuple):
         *,
         ensemble: bool = False,
         psf: object = None,
-        memory: int = TASK_MEMORY,
+        memory: int | str = TASK_MEMORY,
         consistent: bool = False,
         **choice: Any,
     ) -> "Settings":
@@ -114,7 +114,7 @@ class Settings(NamedTuple):
                 " name or its file."
             )
         own = None if psf is None else as_filter(psf)
-        options = Options(own, bool(ensemble), int(memory), consistent=bool(consistent))
+        options = Options(own, bool(ensemble), parse_bytes(memory), consistent=bool(consistent))
         return cls(ModelName.of(ModelChoice(str(model), **choice)), options, meaning)
 
 
@@ -157,7 +157,7 @@ def _cuts(
     info = model.info
     steps = [n / N for n, N in zip(image.shape[:2], size, strict=True)]
     depth = seen_around(model, bands, options, steps)
-    largest = parse_bytes(dask.config.get("array.chunk-size"))
+    largest = dask.utils.parse_bytes(dask.config.get("array.chunk-size"))
     side = math.sqrt(largest / (image.shape[2] * image.dtype.itemsize))
 
     def along(axis: int) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from PIL import Image
 from thera.errors import InvalidInput
 from thera.field.psf import as_filter
 from thera.imaging import DEFAULT_MODEL
-from thera.memory import default_memory, human_bytes, physical_memory
+from thera.memory import human_bytes, parse_bytes, physical_memory
 from thera.models import Model, load
 from thera.tiled import Options
 from thera.values.meaning import (
@@ -29,7 +29,7 @@ from thera.values.planes import Codes
 from thera.values.transfer import LINEAR, SRGB
 
 from .picture import Picture
-from .reading import from_pillow
+from .reading import decoded, from_pillow
 from .sizing import TargetSize
 from .upscaling import scale_array, scale_picture
 
@@ -48,7 +48,7 @@ def upscale(
     engine: str = "auto",
     device: str = "auto",
     precision: str = "auto",
-    memory: int | None = None,
+    memory: int | str | None = None,
     value_range: ValueRange | None = None,
     groups: Groups | None = None,
     nodata: Nodata | None = None,
@@ -71,7 +71,8 @@ def upscale(
     `psf`: a filter of `thera.field`; the model's own Gaussian unless given.
     `linear`: scale sRGB as linear light, so that bright dots keep their light. Unless given, Pillow images
     are when they become smaller; arrays and tensors are not.
-    `memory`: bytes to work in, beside the result; 4 GiB unless given, or half of a small machine's.
+    `memory`: bytes to work in, beside the result, or an amount such as "2GiB"; 4 GiB unless given, or half of
+    a small machine's.
 
     What the samples of arrays and tensors mean, as for `thera.dask.upscale` and arrays of xarray:
     `value_range`: the values that the network sees as black and white: "dtype", "extent", "percentile",
@@ -94,9 +95,10 @@ def upscale(
     picture_filter = None if psf is None else as_filter(psf)
 
     meaning = Meaning(value_range, groups, nodata, alpha)
+    limit = None if memory is None else parse_bytes(memory)
 
     def planned(samples: NDArray) -> tuple[tuple[int, int], Options]:
-        """The size of the output of H×W×C samples, and the options with room for it."""
+        """The size of the output of H×W×C samples, and the options, if the machine has room for it."""
         target = target_size.for_image((samples.shape[0], samples.shape[1]))
         needed = target[0] * target[1] * samples.shape[2] * samples.dtype.itemsize
         available = physical_memory()
@@ -105,13 +107,12 @@ def upscale(
                 f"An output of {target[1]}×{target[0]} takes {human_bytes(needed)}, more than this machine's"
                 f" {human_bytes(available)}: `thera upscale` writes such images to disk as they come."
             )
-        limit = (default_memory() if memory is None else memory) + needed
         return target, Options(picture_filter, ensemble, limit, consistent=consistent)
 
     def scaled(array: NDArray) -> NDArray:
         samples = _checked(array, meaning)
         target, options = planned(samples)
-        result = scale_array(model, samples, target, meaning, options, _LIGHT if linear else None)
+        result = scale_array(model, samples, target, meaning, options, _LIGHT if linear else None, 0)
         return result[..., 0] if array.ndim == 2 else result
 
     result: Any
@@ -125,7 +126,7 @@ def upscale(
             raise InvalidInput(
                 f"An image of {image.width}×{image.height} was given: expected a pixel or more."
             )
-        picture = from_pillow(image)
+        picture = from_pillow(decoded(image))
         if alpha == "data":
             picture = replace(picture, covers=False)
         target, options = planned(picture.samples)
@@ -187,7 +188,12 @@ def _scale_tensor(tensor: Any, scaled: Callable[[NDArray], NDArray], grouped: bo
             f"A tensor of shape {tuple(tensor.shape)} was given: channels come first. If they do, say"
             " groups=[] (each is seen by itself); if they come last, give tensor.movedim(-1, -3)."
         )
-    on_host = tensor.detach().cpu()
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
+        raise InvalidInput(
+            f"A tensor of {tensor.layout} and {tensor.dtype} on {tensor.device} was given: expected a dense"
+            " one with data. tensor.to_dense() or tensor.dequantize() may make it one."
+        )
+    on_host = tensor.detach().cpu().resolve_neg()
     array = (on_host.float() if tensor.dtype == torch.bfloat16 else on_host).numpy()  # which has no bfloat16
     images = array if array.ndim == 4 else array.reshape(1, -1, *array.shape[-2:])
     results = [scaled(np.moveaxis(each, 0, -1)) for each in images]

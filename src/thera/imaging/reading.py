@@ -68,13 +68,26 @@ def read(path: str | Path, max_pixels: int = MAX_PIXELS) -> Picture:
     except MemoryError:
         raise ImageFileError(f"{path} does not fit in memory.") from None
     except Exception as error:  # for damaged files, decoders raise anything: struct.error, KeyError, …
-        reason = str(error).strip().rstrip(".").splitlines()
-        detail = f" ({reason[0]})" if reason else ""
-        unknown = isinstance(error, NotImplementedError) or detail.startswith((" (Unsupported", " (Unimpl"))
-        problem = "is stored in a way that Thera does not read" if unknown else "is damaged or cut short"
         # GDAL reads TIFFs that tifffile does not. Of other damaged files it would make up the rest.
         kind = UnreadableImage if head[:4] in _TIFF_MAGIC else ImageFileError
-        raise kind(f"{path} {problem}{detail}.") from error
+        raise kind(f"{path} {_problem(error)}.") from error
+
+
+def decoded(image: Image.Image) -> Image.Image:
+    """A Pillow image with its pixels, of which nothing but the head may have been read so far."""
+    try:
+        image.load()
+    except Exception as error:  # as above
+        raise ImageFileError(f"The image {_problem(error)}.") from error
+    return image
+
+
+def _problem(error: Exception) -> str:
+    """What is wrong with an image that a decoder did not read."""
+    reason = str(error).strip().rstrip(".").splitlines()
+    detail = f" ({reason[0]})" if reason else ""
+    unknown = isinstance(error, NotImplementedError) or detail.startswith((" (Unsupported", " (Unimpl"))
+    return ("is stored in a way that Thera does not read" if unknown else "is damaged or cut short") + detail
 
 
 def _head(path: Path) -> bytes:

@@ -26,10 +26,10 @@ _ROWS = 256
 
 
 def scale_picture(model: Model, picture: Picture, size: tuple[int, int], options: Options) -> Picture:
-    """A picture at `size` = (height, width). The result is part of the memory that `options` allow."""
+    """A picture at `size` = (height, width). The result takes room beside the memory that `options` allow."""
     layout = replace(picture.layout, height=size[0], width=size[1])
     samples = picture.empty_rows(size[0], layout)
-    plan = make_plan(model, picture.layout.size, size, options, held=picture.samples.nbytes + layout.nbytes)
+    plan = make_plan(model, picture.layout.size, size, options, held=picture.samples.nbytes)
     for plane in picture.planes(model.info.halo):
         fill(model, plane, plan, options, samples)
     metadata = picture.metadata.resized(picture.layout.size, size)
@@ -43,8 +43,12 @@ def scale_array(
     meaning: Meaning,
     options: Options,
     codes: Codes | None = None,
+    result: int | None = None,
 ) -> NDArray:
-    """An H×W×C array at another size. The result is part of the memory that `options` allow."""
+    """An H×W×C array at another size.
+
+    `result`: the bytes of the result that are part of the memory that `options` allow; by default all.
+    """
     H, W, count = array.shape
     if options.consistent:
         check_whole((H, W), size)
@@ -56,8 +60,9 @@ def scale_array(
             yield samples.read((top, 0, min(top + _ROWS, H), W), range(count))
 
     ranges = find_ranges(bands, array.dtype, meaning.rule(count), windows)
-    held = array.nbytes + size[0] * size[1] * count * array.dtype.itemsize
-    plan = make_plan(model, (H, W), size, options, held=held)
+    if result is None:
+        result = size[0] * size[1] * count * array.dtype.itemsize
+    plan = make_plan(model, (H, W), size, options, held=array.nbytes + result)
     return scale_samples(model, samples, ranges, plan, options, codes)
 
 
