@@ -84,6 +84,16 @@ def test_a_worker_that_is_killed_loses_nothing(client, image, whole):
     assert_equal(scaled, whole)
 
 
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals cannot be blocked")
+def test_workers_do_not_hear_of_ctrl_c_and_the_program_does():
+    def blocked():
+        return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    with clusters.connected(None) as client:
+        assert list(client.run(blocked).values()) == [True]
+    assert not blocked()
+
+
 def test_a_scheduler_that_does_not_answer_is_said(monkeypatch):
     monkeypatch.setattr(clusters, "PATIENCE", 1)
     with (

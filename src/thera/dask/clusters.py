@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from thera.optional import require
 
 if TYPE_CHECKING:
     from distributed import Client
+    from tornado.ioloop import IOLoop
 
 #: Seconds to wait for a scheduler, and for its first worker.
 PATIENCE = 10
@@ -41,7 +43,9 @@ def connected(
         return
     environment = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(cores))
     with (
+        _uninterrupted_loop() as loop,
         distributed.LocalCluster(
+            loop=loop,
             n_workers=workers,
             threads_per_worker=threads,
             memory_limit=0,  # tasks keep to the memory of their plans
@@ -53,6 +57,33 @@ def connected(
         client.as_current(),
     ):
         yield client
+
+
+@contextmanager
+def _uninterrupted_loop() -> Iterator["IOLoop"]:
+    """An event loop whose processes do not hear of Ctrl-C: a terminal tells all processes, and workers would
+    print a traceback. This process ends them.
+
+    Processes inherit which signals are blocked from the thread that starts them, and threads do, too.
+    """
+    from distributed.utils import LoopRunner
+
+    runner = LoopRunner()
+    if hasattr(signal, "pthread_sigmask"):  # Windows has none
+        from multiprocessing import resource_tracker
+
+        resource_tracker.ensure_running()  # a thread that starts it hears of Ctrl-C again
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            runner.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    else:
+        runner.start()
+    try:
+        yield runner.loop
+    finally:
+        runner.stop()
 
 
 def _client(scheduler: str) -> "Client":
