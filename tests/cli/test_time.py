@@ -2,6 +2,7 @@
 
 import io
 import json
+import select
 import sys
 import time
 from types import SimpleNamespace
@@ -129,6 +130,18 @@ def test_a_bar_moves_within_a_tile_and_never_arrives_before_the_work(monkeypatch
     assert shown == sorted(shown)
     assert len(set(shown)) > 3 and shown[-1] <= 95
     assert "left" in sys.stderr.getvalue()
+
+
+def test_a_bar_is_shown_on_a_terminal_that_reports_no_columns(monkeypatch):
+    pty = pytest.importorskip("pty", reason="there are no pseudo-terminals")
+    monkeypatch.setattr(feedback, "BAR_DELAY", 0.0)
+    reader, writer = pty.openpty()  # whose size is 0×0
+    with open(reader, "rb", 0) as shown, open(writer, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with feedback.Feedback(quiet=False).progress(1000, "photo.png", seconds=1.0):
+            assert select.select([shown], [], [], 30)[0]
+            text = shown.read(9)
+    assert text.strip().startswith(b"photo")
 
 
 @pytest.mark.parametrize("command", ["upscale", "warp", "info"])

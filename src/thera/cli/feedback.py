@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 MUCH_OVERLAP = 1.6
 #: Seconds before a progress bar appears, and between its movements.
 BAR_DELAY, BAR_STEP = 0.5, 0.2
+#: The width of a bar on a terminal that reports 0 columns.
+COLUMNS = 80
 #: A bar is never this far before the work has got there.
 ALMOST = 0.95
 
@@ -151,6 +153,8 @@ class Feedback:
 
         form = f"{{desc}} {{percentage:3.0f}}% {{bar:24}} {left}"
         with tqdm(total=total, desc=name, bar_format=form, smoothing=0, delay=BAR_DELAY, leave=False) as bar:
+            if bar.ncols is not None and bar.ncols < 1:
+                bar.ncols, bar.nrows = COLUMNS, None
             clock = Thread(target=show, args=(bar,), daemon=True)
             clock.start()
             try:
