@@ -1,5 +1,6 @@
 """`thera upscale` with several processes does what it does with one, and says the same."""
 
+import io
 import json
 import os
 import re
@@ -130,6 +131,27 @@ def test_an_interrupted_run_leaves_nothing_behind(larger):
     folder = larger.with_name("in_x2")  # it goes, too, unless a picture in it is done
     left = os.listdir(folder) if folder.exists() else ["done.png"]
     assert left and all(name.endswith(".png") for name in left)
+
+
+@pytest.mark.parametrize("target", ["in", "mosaic.zarr"])
+def test_a_terminal_is_told_that_workers_start(program, folder, tmp_path, monkeypatch, target):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+        def reconfigure(self, **options: object) -> None:
+            """The program says what becomes of letters that a stream has not."""
+
+    monkeypatch.chdir(tmp_path)
+    zarr.create_array("mosaic.zarr", shape=(14, 14, 3), dtype="u1", chunks=(14, 14, 3))
+    monkeypatch.setattr(sys, "stderr", Terminal())
+
+    def told(*options: object) -> bool:
+        program("upscale", target, "-s", 1.5, "--overwrite", *AIR, *options)
+        return "Starting 1 worker …" in sys.stderr.getvalue()
+
+    assert not told()
+    assert told("--workers", 1)
 
 
 def test_a_cluster_elsewhere_does_a_folder_and_a_store(program, folder, tmp_path, monkeypatch):

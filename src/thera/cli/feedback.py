@@ -80,6 +80,11 @@ class Feedback:
         else:
             echo(self.named(text))
 
+    def wait_for(self, what: str) -> None:
+        """Says on a terminal what takes some seconds now."""
+        if sys.stderr.isatty():
+            self.say(f"{what} …")
+
     def plan(self, shown: Shown, seconds: float | None, dry: bool) -> None:
         """Shows the plan in one line: sizes, model and why it was chosen, engine, tiles, memory, time."""
         job = shown.job

@@ -65,6 +65,7 @@ def scale_files(scaler: Scaler, items: Sequence[Item], cluster: Cluster) -> Iter
     memory = cluster.memory(scaler.request.options.memory, workers)
     request = replace(scaler.request, options=replace(scaler.request.options, memory=memory))
     choice = replace(cluster.choice(scaler), threads=scaler.choice.threads or threads)
+    _announce(cluster, scaler.feedback)
     with (
         _without_partial_files(items, cluster),
         connected(cluster.scheduler, workers, cores=cluster.cores) as client,
@@ -184,7 +185,7 @@ def _scale_store(scaler: Scaler, source: Path, output: Path | None, cluster: Clu
     output = output or source.with_name(f"{source.stem}_{request.target.label}{source.suffix}")
     if cluster.scheduler is not None:  # workers elsewhere have another current folder
         source, output = source.resolve(), output.resolve()
-    with _compute_with(cluster) as tasks:
+    with _compute_with(cluster, scaler.feedback) as tasks:
         memory = cluster.memory(request.options.memory, tasks) or TASK_MEMORY
         meaning = Meaning(request.stretch, alpha="data" if file.alpha == "data" else None)
         settings = Settings(
@@ -206,12 +207,20 @@ def _scale_store(scaler: Scaler, source: Path, output: Path | None, cluster: Clu
 
 
 @contextmanager
-def _compute_with(cluster: Cluster) -> Iterator[int]:
+def _compute_with(cluster: Cluster, feedback: Feedback) -> Iterator[int]:
     """Dask computes on the cluster, or by default in this process. Gives the number of tasks at a time."""
     from thera.dask.clusters import connected
 
     if cluster == Cluster():
         yield cluster.cores
         return
+    _announce(cluster, feedback)
     with connected(cluster.scheduler, cluster.workers or 1, threads=cluster.cores) as client:
         yield sum(client.nthreads().values())
+
+
+def _announce(cluster: Cluster, feedback: Feedback) -> None:
+    """Says that processes are started, which takes some seconds."""
+    if cluster.scheduler is None:
+        count = cluster.workers or 1
+        feedback.wait_for(f"Starting {count} worker{'s' * (count > 1)}")

@@ -2,7 +2,6 @@
 
 import math
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -48,10 +47,9 @@ class Loading:
         loading, name = self.start(), self._choice.name
         with suppress(TimeoutError):
             return loading.result(PATIENCE)
-        if sys.stderr.isatty():
-            compares = self._choice.engine == "auto" and self._choice.device in ("auto", "cpu")
-            why = " (the first two times, engines may be compared)" if compares else ""
-            self._feedback.say(f"Opening {name}{why} …")
+        compares = self._choice.engine == "auto" and self._choice.device in ("auto", "cpu")
+        why = " (the first two times, engines may be compared)" if compares else ""
+        self._feedback.wait_for(f"Opening {name}{why}")
         return loading.result()
 
 
