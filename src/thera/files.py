@@ -121,6 +121,10 @@ def reason_of(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
+def folder_given(output: Path) -> ImageFileError:
+    return ImageFileError(f"The output {output} is a folder; a file name was expected.")
+
+
 def check_place(output: Path, overwrite: bool, source: Path | None = None) -> None:
     """Refuses a file that cannot be written, exists (unless `overwrite`), or is the input itself."""
     try:
@@ -130,7 +134,7 @@ def check_place(output: Path, overwrite: bool, source: Path | None = None) -> No
     except OSError as error:  # a name too long, a link to itself
         raise ImageFileError(f"{output} could not be written: {reason_of(error)}.") from error
     if stat.S_ISDIR(kind):
-        raise ImageFileError(f"The output {output} is a folder; a file name was expected.")
+        raise folder_given(output)
     if not output.parent.is_dir():
         raise ImageFileError(f"The folder {output.parent} of the output does not exist: make it first.")
     if not os.access(output.parent, os.W_OK):

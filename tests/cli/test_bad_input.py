@@ -171,11 +171,15 @@ def test_limits_are_those_of_the_formats():
         ("convert edsr-air folder.onnx --overwrite", "is a folder"),
         (f"convert edsr-air {'n' * 300}.onnx", "could not be written"),
         ("frobnicate", "frobnicate"),
+        ("figures", "Choose from: derivatives, zoom, crops"),
+        ("upscale -dash.png -s 2", "No such option '-d': write ./-dash.png for the file of this name (see"),
+        ("warp text.png folder.onnx/ --affine=1,0,0,0,1,0", "The output folder.onnx is a folder"),
     ],
 )
 def test_other_commands_fail_in_one_sentence_too(thera, folder, monkeypatch, arguments, sentence):
     monkeypatch.chdir(folder)
     (folder / "folder.onnx").mkdir()
+    (folder / "-dash.png").touch()
     result = thera(*arguments.split())
     assert result.status in (1, 2)
     (line,) = result.err.splitlines()

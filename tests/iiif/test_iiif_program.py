@@ -11,7 +11,7 @@ def test_program_refuses_what_is_no_folder(tmp_path, capfd):
     with pytest.raises(SystemExit) as ended:
         run(["serve", str(tmp_path / "missing"), "--no-cache"])
     assert ended.value.code == 1
-    assert "missing cannot be served" in capfd.readouterr().err
+    assert "missing cannot be served: no such file" in capfd.readouterr().err
 
 
 def test_program_refuses_an_address_that_no_client_could_ask(folder, capfd, monkeypatch):

@@ -81,7 +81,7 @@ def test_max_and_boxes_stop_at_the_pixels_that_are_sent_and_other_sizes_are_refu
         w, h = parse("full", size, "0", "default.jpg", canvas, default="color").size
         assert 0.995e6 < w * h <= 1e6
         assert abs(w / h - 1.5) < 0.005
-    for size in ("6000,", "pct:90", "^pct:200"):
+    for size in ("6000,", "pct:90", "^pct:200", "^99999999999999999999,"):
         with pytest.raises(InvalidInput, match="sent at once"):
             parse("full", size, "0", "default.jpg", canvas, default="color")
 

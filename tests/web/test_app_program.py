@@ -277,7 +277,11 @@ def test_a_cancelled_job_stops_at_its_next_step(client: Any, monkeypatch: pytest
     after = client.post(f"/api/pictures/{picture['id']}/field", json={"model": "edsr-air"}).json()
     assert finished(client, after)["state"] == "done"  # what comes next is not held up
     assert len(encoded) == 1
-    assert client.get(f"/api/jobs/{job['id']}/result").status_code == 409
+    answer = client.get(f"/api/jobs/{job['id']}/result")
+    assert answer.status_code == 409
+    assert answer.json()["detail"].endswith(
+        "it is not done, has failed, was cancelled, or is drawn in tiles."
+    )
 
 
 @pytest.mark.parametrize("data", [b"no image at all", b"", ASTRONAUT.read_bytes()[:300]])

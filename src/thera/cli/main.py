@@ -102,7 +102,8 @@ def run(arguments: list[str] | None = None) -> NoReturn:
         sys.exit(2)
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "thera"
-        _fail(f"{error.format_message().rstrip('.')} (see {command} --help).", 2)
+        message = " ".join(error.format_message().split())  # choices have a line each
+        _fail(f"{message.rstrip('.')}{_meant(error, arguments)} (see {command} --help).", 2)
     except click.ClickException as error:
         _fail(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
@@ -119,6 +120,16 @@ def run(arguments: list[str] | None = None) -> NoReturn:
         if error.errno != errno.ENOSPC:
             raise
         _fail("The output could not be written: the disk is full.", 1)
+
+
+def _meant(error: click.UsageError, arguments: list[str] | None) -> str:
+    """How to write the name of a file that was taken for an option."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if isinstance(error, click.NoSuchOption):
+        for name in given:
+            if name.startswith(error.option_name) and os.path.exists(name):
+                return f": write ./{name} for the file of this name"
+    return ""
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

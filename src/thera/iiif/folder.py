@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote_to_bytes
 
 from thera.errors import ImageFileError, UnknownImage
+from thera.files import reason_of
 from thera.imaging.formats import READABLE_SUFFIXES
 
 _ENLARGED = re.compile(r"(.+):([0-9]{1,4})x", re.DOTALL)
@@ -53,7 +54,7 @@ class Folder:
         try:
             self.path = Path(path).resolve(strict=True)
         except OSError as error:
-            raise ImageFileError(f"The folder {path} cannot be served: {error.strerror or error}.") from error
+            raise ImageFileError(f"The folder {path} cannot be served: {reason_of(error)}.") from error
         if not self.path.is_dir():
             raise ImageFileError(f"{path} is no folder: give the folder that the images are in.")
         self.zoom, self._root = zoom, str(self.path)

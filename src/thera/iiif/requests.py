@@ -26,7 +26,7 @@ IMAGE_FORMATS: dict[str, tuple[Format, str]] = {
 _WHOLE, _DECIMAL = r"([0-9]{1,9})", r"([0-9]{1,9}(?:\.[0-9]{0,15})?|\.[0-9]{1,15})"
 _PIXELS = re.compile(",".join([_WHOLE] * 4))
 _PERCENT = re.compile("pct:" + ",".join([_DECIMAL] * 4))
-_BOX = re.compile(r"([0-9]{0,9}),([0-9]{0,9})")
+_BOX = re.compile(r"([0-9]{0,99}),([0-9]{0,99})")  # any that a float can hold: too large is said as such
 _SCALE = re.compile("pct:" + _DECIMAL)
 _ROTATION = re.compile("(!?)" + _DECIMAL)
 

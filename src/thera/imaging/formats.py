@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from thera.errors import ImageFileError, InvalidInput
+from thera.files import folder_given
 
 #: Kinds of metadata.
 Carried = frozenset[str]
@@ -106,6 +107,8 @@ def format_of(path: Path) -> Format:
     for form in FORMATS.values():
         if path.suffix.lower() in form.suffixes:
             return form
+    if path.is_dir():
+        raise folder_given(path)
     given = f"ends in {path.suffix!r}" if path.suffix else "has no ending"
     raise ImageFileError(
         f"The output {path.name!r} {given}, which names no format Thera writes:"

@@ -227,7 +227,8 @@ def _jobs(app: FastAPI, gallery: Gallery, queue: Queue) -> None:
         job = queue.find(id)
         found = job.result
         if found is None:
-            raise HTTPException(409, "This job has no result: it is not done, was cancelled or sent it.")
+            reasons = "it is not done, has failed, was cancelled, or is drawn in tiles"
+            raise HTTPException(409, f"This job has no result: {reasons}.")
         if isinstance(found, Path):
             return FileResponse(found, filename=found.name)
         # A packed field may take a quarter of a gigabyte, so it goes once it is sent.
