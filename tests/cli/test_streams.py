@@ -17,15 +17,26 @@ from thera.cli import pipes
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
 
 OPTIONS = "-s 1.5 -m edsr-air"
+#: Seconds that a line may take.
+LIMIT = 300
 
 
-def shell(line: str, folder: Path, **options: object) -> subprocess.CompletedProcess:
-    """Runs a line of bash in a folder; $thera is the program."""
+def shell(line: str, folder: Path) -> subprocess.CompletedProcess:
+    """Runs a line of bash in a folder; $thera is the program.
+
+    After five minutes all that it has started is killed: a pipe that nobody opens would wait for ever.
+    """
     environment = {**os.environ, "thera": f"{sys.executable} -m thera", "TMPDIR": str(folder / "tmp")}
     (folder / "tmp").mkdir(exist_ok=True)
-    done = subprocess.run(["bash", "-c", line], cwd=folder, env=environment, capture_output=True, **options)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
+    with subprocess.Popen(["bash", "-c", line], cwd=folder, env=environment, **streams) as started:
+        try:
+            out, err = started.communicate(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            os.killpg(started.pid, signal.SIGKILL)
+            raise
     assert list((folder / "tmp").iterdir()) == []
-    return done
+    return subprocess.CompletedProcess(line, started.returncode, out, err)
 
 
 def size_of(data: bytes) -> tuple[str | None, tuple[int, int]]:
