@@ -13,6 +13,7 @@ import tifffile
 from PIL import Image
 
 from thera.cli import pipes
+from thera.cli.feedback import Feedback
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
 
@@ -84,6 +85,20 @@ def test_named_pipes_are_read_and_written(folder):
     done = shell(f"{pipes} $thera upscale in out {OPTIONS} --format jpg; wait", folder)
     assert done.returncode == 0, done.stderr
     assert size_of((folder / "b.jpg").read_bytes()) == ("JPEG", (96, 72))
+
+
+def test_a_named_pipe_is_done_when_it_is_read(folder, thera, monkeypatch):
+    told, before, say, send = [], [], Feedback.say, pipes._send
+    monkeypatch.setattr(Feedback, "say", lambda self, text: told.append(text) or say(self, text))
+    monkeypatch.setattr(pipes, "_send", lambda *given: before.extend(told) or send(*given))
+    os.mkfifo(folder / "out.png")
+    reader = subprocess.Popen(["cat", folder / "out.png"], stdout=subprocess.PIPE)
+    try:
+        assert thera("upscale", folder / "a.png", folder / "out.png", *OPTIONS.split()).status == 0
+        assert size_of(reader.communicate(timeout=60)[0]) == ("PNG", (96, 72))
+    finally:
+        reader.kill()
+    assert before and not any("is done" in text for text in before) and "is done" in told[-1]
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,13 @@ import shutil
 import stat
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO
 
 import click
 
+from thera.cli.feedback import Feedback
 from thera.cli.items import file_item, made_folders
 from thera.cli.run import Record, Scaler
 from thera.errors import ImageFileError
@@ -77,13 +78,10 @@ def scale_piped(scaler: Scaler, source: Path, output: Path | None, slashed: bool
         if to_pipe:
             item = Item(item.source, Path(folder), "out")
             scaler.feedback.shown[f"{folder}/out"] = "stdout" if str(output) in STDOUT else str(output)
+            assert output is not None
+            scaler.deliver = partial(_send, scaler.feedback, output)
         with made_folders([item], scaler.dry):
             record = scaler.attempt(item)
-        written = Path(record.get("output", ""))
-        if to_pipe and record["status"] == "done":
-            assert output is not None
-            with written.open("rb") as picture:
-                _send(picture, output)
         return record | {"input": str(source)} | ({"output": str(output)} if to_pipe else {})
 
 
@@ -123,15 +121,17 @@ def _is_raw(path: Path) -> bool:
         return False
 
 
-def _send(picture: BinaryIO, output: Path) -> None:
+def _send(feedback: Feedback, output: Path, written: Path) -> None:
+    """Sends a file to a pipe. One with a name waits for its reader."""
+    target: int | Path = output
     try:
         if str(output) in STDOUT:
             sys.stdout.flush()
-            with open(1, "wb", closefd=False) as stream:  # sys.stdout may be the null device: see main
-                shutil.copyfileobj(picture, stream)
+            target = 1  # sys.stdout may be the null device: see main
         else:
-            with output.open("wb") as pipe:
-                shutil.copyfileobj(picture, pipe)
+            feedback.wait_for(f"Waiting until {output} is read")
+        with written.open("rb") as picture, open(target, "wb", closefd=target != 1) as pipe:
+            shutil.copyfileobj(picture, pipe)
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -55,12 +55,16 @@ class Loading:
 
 @dataclass
 class Scaler:
-    """Scales files by one request, with a model that is loaded once. `dry`: only plans, writes nothing."""
+    """Scales files by one request, with a model that is loaded once. `dry`: only plans, writes nothing.
+
+    `deliver` brings a file that is written to where it is wanted, before it is called done.
+    """
 
     feedback: Feedback
     request: Request
     choice: ModelChoice
     dry: bool = False
+    deliver: Callable[[Path], object] = lambda written: None
 
     def __post_init__(self) -> None:
         limit_threads(self.choice.threads)
@@ -172,6 +176,7 @@ class Scaler:
             self._run(job, progress)
         if estimate is not None and not self.request.resume:  # a part of it may have been there already
             clock.learn(job, time.monotonic() - started)
+        self.deliver(job.output)
         seconds = time.monotonic() - began
         feedback.finished(shown, seconds)
         return record | {"seconds": round(seconds, 3)}
