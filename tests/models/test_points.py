@@ -12,13 +12,14 @@ from thera.errors import InvalidInput, ModelError, UnsafeCheckpoint
 from thera.evaluation.inspection import bank_of
 from thera.evaluation.methods import load_methods
 from thera.field.grid import Axis
-from thera.models import load_network, save_safetensors
+from thera.models import load_network, points, save_safetensors
 from thera.models.points import PointModel
 from thera.models.published_liif import MODULES
 from thera.models.weights import describe
 from thera.networks import Spec, make_network
 from thera.networks.decoders import DECODERS, Decoded
 from thera.tiled import ArraySource, Options, TiledField
+from thera.tiled.plan import make_plan
 
 torch = pytest.importorskip("torch")
 
@@ -138,10 +139,27 @@ def test_decoders_of_whole_pictures_are_exact_in_tiles_and_bands(variant, monkey
     if variant == "ciaosr":  # sees the whole picture, but its points do not see each other
         np.testing.assert_allclose(model.upscale(image, size=(50, 32), ensemble=True), whole, atol=1e-5)
         return
-    with pytest.raises(
-        InvalidInput, match=r"all output pixels at once: 1,600 of them need .* 1 MiB are there"
+    field = model.encode(image)
+    monkeypatch.setattr(model.network, "features", None)  # the others are refused before they are encoded
+    for refused in (
+        lambda: model.upscale(image, size=(50, 32)),
+        lambda: make_plan(model, (20, 15), (50, 32), Options()),
+        lambda: field.render(size=(50, 32)),
     ):
-        model.upscale(image, size=(50, 32))
+        with pytest.raises(InvalidInput, match=r"at once: 1,600 of them need .* 1 MiB are there"):
+            refused()
+
+
+def test_a_gpu_gives_points_a_share_of_what_is_free(monkeypatch):
+    network = make_network(Spec("edsr", "liif"))
+    model = PointModel(network, describe(network), "cpu")
+    assert model.room == points.MEMORY
+    model.device = torch.device("cuda")
+    for name, bytes_ in (("memory_reserved", 3 << 30), ("memory_allocated", 1 << 30)):
+        monkeypatch.setattr(torch.cuda, name, lambda device, bytes_=bytes_: bytes_)
+    for free, room in ((4 << 30, 3 << 30), (100 << 30, points.GPU_MEMORY)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 200 << 30))
+        assert model.room == room
 
 
 @pytest.mark.parametrize("ensemble", [False, True])

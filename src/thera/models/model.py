@@ -165,6 +165,9 @@ class Model:
             return Seamless()
         return Gaussian(t=steps[quarters % 2] ** 2)
 
+    def check_output(self, size: Sequence[int]) -> None:
+        """Refuse an output of `size` = (height, width) that no memory holds. Fields are read part by part."""
+
     def upscale(
         self,
         image: Array,

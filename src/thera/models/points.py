@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,7 +30,8 @@ from thera.networks.spec import WHOLE, Spec
 if TYPE_CHECKING:
     from thera.networks import Network
 
-# Bytes for the points that are decoded at a time; on a CPU they should stay in its caches.
+# Bytes for the points that are decoded at a time: on a CPU they should stay in its caches. A GPU gives up to
+# half of what is free.
 MEMORY, GPU_MEMORY = 64 << 20, 8 << 30
 
 
@@ -112,10 +114,34 @@ class PointModel(Model):
         """As `Model.upscale`. `first`: the result of one pass, if known: the ensemble begins with it."""
         check_image(image)
         rows, cols = axes(tuple(image.shape[:2]), scale, size, None)
+        self.check_output((len(rows), len(cols)))
         filter_: Any = psf or self.psf(())
         known = [] if first is None else [as_tensor(first).to(self.device, copy=True)]
         fields = (self._encoded(image, q) for q in range(len(known), ROTATIONS if ensemble else 1))
         return like(mean(chain(known, (field.on_axes(rows, cols, filter_) for field in fields))), image)
+
+    def check_output(self, size: Sequence[int]) -> None:
+        if not self.network.together:
+            return
+        pixels, free = math.prod(size), self._free_memory()
+        need = pixels * self.network.point_bytes
+        if need > free:
+            raise InvalidInput(
+                f"{self.name} decodes all output pixels at once: {pixels:,} of them need "
+                f"{human_bytes(need)}, and {human_bytes(free)} are there. Ask for fewer, or use "
+                "another model."
+            )
+
+    @property
+    def room(self) -> int:
+        """Bytes for the points that are decoded at a time."""
+        return min(GPU_MEMORY, self._free_memory() // 2) if self.device.type == "cuda" else MEMORY
+
+    def _free_memory(self) -> int:
+        if self.device.type != "cuda":
+            return available_memory()
+        unused = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        return torch.cuda.mem_get_info(self.device)[0] + unused
 
     @contextmanager
     def computing(self) -> Iterator[None]:
@@ -183,8 +209,7 @@ class PointField:
             return self._decoded(rows, cols, derivative)
         size = tuple(round(n / axis.step) for n, axis in zip(self.shape, (rows, cols), strict=True))
         if size not in self._whole:
-            if self.model.network.together:
-                self._check_memory(size[0] * size[1])
+            self.model.check_output(size)
             whole = [Axis.whole(n, N) for n, N in zip(self.shape, size, strict=True)]
             self._whole = {size: self._decoded(whole[0], whole[1])}  # type: ignore[dict-item]
         down, along = (
@@ -209,17 +234,6 @@ class PointField:
             what = "these derivatives" if any(derivative) else "a filter to choose"
             raise InvalidInput(
                 f"{self.model.name} is no heat field, so it does not have {what}: leave it out."
-            )
-
-    def _check_memory(self, pixels: int) -> None:
-        """Refuse outputs that do not fit into memory, for decoders that need all pixels at once."""
-        free = torch.cuda.mem_get_info(self.pixels.device)[0] if self.pixels.is_cuda else available_memory()
-        need = pixels * self.model.network.point_bytes
-        if need > free:
-            raise InvalidInput(
-                f"{self.model.name} decodes all output pixels at once: {pixels:,} of them need "
-                f"{human_bytes(need)}, and {human_bytes(free)} are there. Ask for fewer, or use "
-                "another model."
             )
 
     def _decoded(self, rows: Axis, cols: Axis, derivative: tuple[int, int] = (0, 0)) -> Tensor:
@@ -254,7 +268,7 @@ class PointField:
         Where points of a cell share work, they are sorted by cell. Derivatives share no work. `width`: cells
         in a row.
         """
-        network, room = self.model.network, GPU_MEMORY if at.is_cuda else MEMORY
+        network, room = self.model.network, self.model.room
         if network.together:
             return iter([slice(None)])
         if derivative or not network.cell_bytes:

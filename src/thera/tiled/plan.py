@@ -97,6 +97,7 @@ def make_plan(
     `good_enough`: accept up to this many times the effort of the best plan to save memory.
     `advice`: what else the caller can do if the memory is not enough, after "allow more".
     """
+    model.check_output(size)
     info, memory = model.info, options.limit
     down, along = part or (slice(0, source[0]), slice(0, source[1]))
     H, W = down.stop - down.start, along.stop - along.start
