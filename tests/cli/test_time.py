@@ -206,9 +206,11 @@ def test_a_warp_that_is_mostly_outside_the_picture_changes_no_rates(
 ):
     monkeypatch.setattr(timing, "LEARN_FROM", 0.0)
     monkeypatch.setattr(timing, "_calibrated", lambda *given: [1e9, 1e9])
-    for number, (size, kept) in enumerate((("300x300", True), ("80x60", False))):
+    cases = ("300x300", [], True), ("180x180", ["--ensemble"], True), ("80x60", [], False)
+    for number, (size, options, kept) in enumerate(cases):
         output = tmp_path / f"{number}.png"
-        assert thera("warp", large, output, "--affine", "1,0,0,0,1,0", "--size", size, *AIR).status == 0
+        options += ["--affine", "1,0,0,0,1,0", "--size", size, *AIR]
+        assert thera("warp", large, output, *options).status == 0
         (rates,) = json.loads(cache.read_text()).values()
         assert (rates == [1e9, 1e9]) == kept
 

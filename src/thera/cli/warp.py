@@ -116,9 +116,12 @@ def warp(feedback: "Feedback", source: Path, output: Path, **given: Any) -> "Rec
     started = time.monotonic()
     with feedback.progress(rows * cols, source.name, estimate) as progress:
         job.run(progress)
-    # A warp that shows little of the input says little about the time of a model.
-    if estimate is not None and job.work[1] > rows * cols / 2:
-        clock.learn(job, time.monotonic() - started)
+    ended = time.monotonic()
+    if estimate is not None:
+        # A warp that shows little of the input says little about the time of a model.
+        sampled = job.warp.work(job.size)[1] / job.warp.options.rotations
+        if sampled > rows * cols / 2:
+            clock.learn(job, ended - started)
     seconds = time.monotonic() - began
     feedback.say(f"{output} is done in {human_time(seconds)}.")
     record = done(output, job.warp.shape, job.size, job.form.name, job.depth, job.warp.model)
