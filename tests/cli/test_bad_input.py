@@ -174,6 +174,7 @@ def test_limits_are_those_of_the_formats():
         ("figures", "Choose from: derivatives, zoom, crops"),
         ("upscale -dash.png -s 2", "No such option '-d': write ./-dash.png for the file of this name (see"),
         ("warp text.png folder.onnx/ --affine=1,0,0,0,1,0", "The output folder.onnx is a folder"),
+        (f"warp text.png {'n' * 300} --affine=1,0,0,0,1,0", "has no ending, which names no format"),
     ],
 )
 def test_other_commands_fail_in_one_sentence_too(thera, folder, monkeypatch, arguments, sentence):

@@ -1,5 +1,6 @@
 """The image formats that Thera writes, and what each can store."""
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -107,7 +108,7 @@ def format_of(path: Path) -> Format:
     for form in FORMATS.values():
         if path.suffix.lower() in form.suffixes:
             return form
-    if path.is_dir():
+    if os.path.isdir(path):  # False for a name that is too long, where Path.is_dir would raise
         raise folder_given(path)
     given = f"ends in {path.suffix!r}" if path.suffix else "has no ending"
     raise ImageFileError(
