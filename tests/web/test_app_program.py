@@ -339,11 +339,19 @@ def test_an_upload_that_the_disk_has_no_room_for_is_refused_in_a_sentence(
 
 
 def test_a_picture_of_too_many_pixels_is_refused() -> None:
+    from fastapi.testclient import TestClient
+
     from thera.errors import ImageFileError
     from thera.web.app import create_app
 
     with pytest.raises(ImageFileError, match="--max-pixels"):
         create_app([ASTRONAUT], gallery=gallery.Gallery(max_pixels=1000))
+    app = create_app(gallery=gallery.Gallery(max_pixels=1000))
+    with TestClient(app, base_url="http://127.0.0.1:8372") as client:
+        answer = client.post("/api/pictures", params={"name": "a.png"}, content=ASTRONAUT.read_bytes())
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith("a.png: The image claims ")
+    assert answer.json()["detail"].endswith(", more than the limit of 1,000.")  # a page has no options
 
 
 def test_a_model_that_is_none_is_refused_at_the_start() -> None:

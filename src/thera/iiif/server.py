@@ -154,9 +154,7 @@ class Server:
                 picture = ServedPicture.of(file, image.key, halo)
             except TheraError as error:
                 # Whatever was wrong, the file is to blame. Clients need not know where it lies.
-                reason = str(error).removeprefix(f"{image.path}: ").replace(str(image.path), "It")
-                # Nor can they give the program other options.
-                reason = re.sub(r": pass --.*", ".", reason)
+                reason = error.problem.removeprefix(f"{image.path}: ").replace(str(image.path), "It")
                 raise ImageFileError(f"{image.name}: {reason}") from error
             self.memory.put(("picture", image.key), picture)
             release_freed()

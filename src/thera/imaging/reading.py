@@ -64,7 +64,9 @@ def read(path: str | Path, max_pixels: int = MAX_PIXELS) -> Picture:
             raise ImageFileError(f"{path} is damaged or cut short.") from None
         raise UnreadableImage(f"{path} is not an image that Thera reads: {_readable()} are.") from None
     except TheraError as error:
-        raise type(error)(f"{path}: {error}") from error.__cause__
+        named = type(error)(f"{path}: {error}")
+        named.problem = f"{path}: {error.problem}"
+        raise named from error.__cause__
     except MemoryError:
         raise ImageFileError(f"{path} does not fit in memory.") from None
     except Exception as error:  # for damaged files, decoders raise anything: struct.error, KeyError, …
@@ -77,6 +79,8 @@ def decoded(image: Image.Image) -> Image.Image:
     """A Pillow image with its pixels, of which nothing but the head may have been read so far."""
     try:
         image.load()
+    except MemoryError:
+        raise ImageFileError("The image does not fit in memory.") from None
     except Exception as error:  # as above
         raise ImageFileError(f"The image {_problem(error)}.") from error
     return image
@@ -308,8 +312,8 @@ def _check_size(width: int, height: int, max_pixels: int) -> None:
         raise ImageFileError(f"The image is {width}×{height}: it has no pixels to scale.")
     if width * height > max_pixels:
         raise ImageFileError(
-            f"The image claims {width:,}×{height:,} pixels, more than the limit of {max_pixels:,}:"
-            " pass --max-pixels (max_pixels=) if this is right."
+            f"The image claims {width:,}×{height:,} pixels, more than the limit of {max_pixels:,}",
+            "pass --max-pixels (max_pixels=) if this is right",
         )
 
 
