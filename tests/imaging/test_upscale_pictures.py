@@ -255,11 +255,24 @@ def test_a_pillow_image_that_is_cut_short_is_refused_in_a_sentence(model):
         thera.upscale(image, 2, model=model)
 
 
+def test_a_pillow_image_that_does_not_fit_in_memory_is_not_called_damaged(model, monkeypatch):
+    def load():
+        raise MemoryError
+
+    image = Image.new("RGB", (40, 30))
+    monkeypatch.setattr(image, "load", load)
+    with pytest.raises(ImageFileError, match="does not fit in memory"):
+        thera.upscale(image, 2, model=model)
+
+
 def test_tensors_that_numpy_cannot_hold_are_refused_in_a_sentence(model):
     torch = pytest.importorskip("torch")
     plain = torch.zeros(3, 4, 4)
     for odd in (plain.to_sparse(), plain.to("meta")):
         with pytest.raises(InvalidInput, match="expected a dense one with data"):
+            thera.upscale(odd, 2, model=model)
+    for odd in (plain.to(torch.float8_e4m3fn), plain.to(torch.complex64).conj()):
+        with pytest.raises(InvalidInput, match="expected integers or floats of"):
             thera.upscale(odd, 2, model=model)
 
 

@@ -193,8 +193,13 @@ def _scale_tensor(tensor: Any, scaled: Callable[[NDArray], NDArray], grouped: bo
             f"A tensor of {tensor.layout} and {tensor.dtype} on {tensor.device} was given: expected a dense"
             " one with data. tensor.to_dense() or tensor.dequantize() may make it one."
         )
-    on_host = tensor.detach().cpu().resolve_neg()
-    array = (on_host.float() if tensor.dtype == torch.bfloat16 else on_host).numpy()  # which has no bfloat16
+    on_host = tensor.detach().cpu().resolve_neg().resolve_conj()
+    try:
+        array = (on_host.float() if tensor.dtype == torch.bfloat16 else on_host).numpy()  # has no bfloat16
+    except TypeError as error:  # floats of 8 bits
+        raise InvalidInput(
+            f"A tensor of {tensor.dtype} was given: expected integers or floats of 16 to 64 bits."
+        ) from error
     images = array if array.ndim == 4 else array.reshape(1, -1, *array.shape[-2:])
     results = [scaled(np.moveaxis(each, 0, -1)) for each in images]
     stacked = np.stack([np.moveaxis(each, -1, 0) for each in results])
