@@ -84,5 +84,7 @@ def test_export_leaves_the_level_of_the_exporter_s_log_as_it_was():
 def test_what_cannot_be_exported_is_refused():
     with pytest.raises(ModelError, match="makes no heat field"):
         onnx_bytes(Thera(Spec("edsr", "air", activation="relu")))
+    with pytest.raises(ModelError, match="is seen through the ideal filter, and an ONNX file holds"):
+        onnx_bytes(Thera(Spec("edsr", "air", filter="ideal")))
     with pytest.raises(InvalidInput, match="f64"):
         onnx_bytes(Thera(Spec("edsr", "air")), storage="f64")

@@ -84,8 +84,14 @@ def onnx_bytes(network: Network | str | Path, storage: str = "f16", metadata: An
         network, stored = load_network(network)
         metadata = {**stored, **(metadata or {})}
     if not (isinstance(network, Thera) and network.spec.renderable):
+        spec = network.spec
+        what = (
+            f"is seen through the {spec.filter} filter"
+            if spec.filter != "gaussian"
+            else "makes no heat field"
+        )
         raise ModelError(
-            f"{network.spec.name} makes no heat field, which an ONNX file needs: export another."
+            f"{spec.name} {what}, and an ONNX file holds fields of the Gaussian: export another."
         )
 
     sizes = {2: torch.export.Dim("height", min=1), 3: torch.export.Dim("width", min=1)}
