@@ -117,8 +117,8 @@ def alias_scale_figure(records: Sequence[Record]) -> Figure:
         for record in records:
             name = record["method"]
             values = np.array(list(record["aliasing"].values()))[chosen].clip(LEAST_ALIASING)
-            colour, width = (GREY, 0.8) if name in BASELINE_STYLES else (BLUE, 0.8)
-            colour, width = (RED, 1.6) if is_heat_field(name) else (colour, width)
+            colour, width = (RED, 1.6) if is_heat_field(name) else (BLUE, 0.8)
+            colour = GREY if name in BASELINE_STYLES else colour
             line = BASELINE_STYLES.get(name, "-")
             axes.plot(x, values, label=name, color=colour, lw=width, ls=line, marker="o", ms=2.5)
             ends[name] = values[-1], colour
@@ -149,7 +149,7 @@ def _name_ends(axes: Any, x: float, ends: dict[str, tuple[float, str]]) -> None:
     at = (height([ends[name][0] for name in order]) - height(low)) / (height(high) - height(low))
     steps = 0.04 * np.arange(len(order))  # a line of text each, as a share of the height
     apart = at - steps
-    # Two orders of names that keep their distances, one pushed up and one down: their mean is between.
+    # Names pushed up until they are a line apart, and names pushed down: the mean of both is as far apart.
     up = (np.maximum.accumulate(apart) + np.minimum.accumulate(apart[::-1])[::-1]) / 2 + steps
     up -= max(0.0, up[-1] - 1.0)
     for name, place in zip(order, up, strict=True):

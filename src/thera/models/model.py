@@ -166,7 +166,10 @@ class Model:
         return Gaussian(t=steps[quarters % 2] ** 2)
 
     def check_output(self, size: Sequence[int]) -> None:
-        """Refuse an output of `size` = (height, width) that no memory holds. Fields are read part by part."""
+        """Refuse an output of `size` = (height, width) that is made at once and does not fit in memory.
+
+        Heat fields are rendered part by part: they refuse none.
+        """
 
     def upscale(
         self,

@@ -268,9 +268,10 @@ class PointField:
         Where points of a cell share work, they are sorted by cell. Derivatives share no work. `width`: cells
         in a row.
         """
-        network, room = self.model.network, self.model.room
+        network = self.model.network
         if network.together:
             return iter([slice(None)])
+        room = self.model.room
         if derivative or not network.cell_bytes:
             count = max(1, room // (network.point_bytes + network.cell_bytes))
             return (slice(first, first + count) for first in range(0, len(at), count))

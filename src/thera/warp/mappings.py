@@ -90,8 +90,10 @@ class Projective:
         return points.reshape(at.shape), shaped
 
     def misses(self, box: Box, shape: tuple[int, int]) -> bool:
-        """True if the corners of a box show that none of it lies in an input of `shape`. Lines stay straight,
-        so the rest lies between the points of the corners, if all are on one side of the horizon."""
+        """True if the corners of a box show that none of it lies in an input of `shape`.
+
+        Straight lines stay straight. So if all corners have points, those of the box lie between them.
+        """
         top, left, bottom, right = box
         corners = [(row + 0.5, col + 0.5) for row in (top, bottom - 1) for col in (left, right - 1)]
         points, _ = self._locate(np.array(corners))
